@@ -151,8 +151,9 @@ class Browser(App[ExitAction]):
 
     def _save_choice(self, index: int) -> View:
         # Imported here, so that the screen appears sooner.
-        from mergekit_map.workflows.select import select_point
+        from mergekit_map.workflows.select import refuse_other_front, select_point
 
+        refuse_other_front(self.run_folder, index, self.view.point)
         return View.of(select_point(self.run_folder.path, index=index).front)
 
     def action_end(self, kind: Literal["merge", "chat"]) -> None:

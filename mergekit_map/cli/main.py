@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import shlex
 import sys
 
@@ -106,3 +107,6 @@ def main() -> None:
     what to measure.
     Start with: mergekit-map demo
     """
+    for stream in (sys.stdout, sys.stderr):  # whose encoding may have no ±
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

@@ -84,7 +84,8 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OTHER_NAMES = (
     "mergekit and transformers name the tensors of these models differently; load each "
     "model with transformers, save it with save_pretrained(FOLDER, "
-    "save_original_format=False), and merge the folders"
+    "save_original_format=False), and merge the folders; if their names are alike, "
+    "mergekit cannot merge all tensors of this architecture"
 )
 
 
@@ -202,13 +203,12 @@ def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
 
     transformers would fill missing tensors with random numbers.
     """
-    missing, unexpected = ({*report[f"{k}_keys"]} for k in ("missing", "unexpected"))
-    if strange := sorted(missing | unexpected):
-        why = "mergekit leaves them out, and cannot merge models of this architecture"
+    strange = sorted({*report["missing_keys"], *report["unexpected_keys"]})
+    if strange:
         raise MergeError(
             f"{len(strange)} tensors, {strange[0]} among them, are in the merged "
             "checkpoint only or in the loaded model only, so what is measured would "
-            f"not be what is shipped: {_OTHER_NAMES if unexpected else why}"
+            f"not be what is shipped: {_OTHER_NAMES}"
         )
 
 

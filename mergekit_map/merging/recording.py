@@ -47,8 +47,7 @@ from mergekit_map.merging.replay import (
 )
 from mergekit_map.merging.space import MergeSpace, WeightTable, weight_table
 from mergekit_map.merging.validation import method_spec
-from mergekit_map.models.files import fingerprint
-from mergekit_map.models.references import NO_MODELS, referenced_models, references_in
+from mergekit_map.models.references import referenced_models
 from mergekit_map.utils.files import (
     digest,
     read_json_or_nothing,
@@ -236,15 +235,10 @@ def _copied(tensor: Tensor) -> Tensor:
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:
     """Return a digest of the content of a merge and of the code that makes it."""
-    # Those that only the tokenizer names, too.
-    models = [
-        m for m in dict.fromkeys(references_in(space.template)) if m not in NO_MODELS
-    ]
     given = options.model_dump(mode="json")
     return digest(
         {
             "merges": space_digest(merge_identity(space, options)),
-            "models": [fingerprint(model) for model in models],
             "order": space.names,  # in which terms are added
             "code": _own_code(),
             "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},

@@ -135,9 +135,13 @@ _DESCRIPTIONS = [
 # What no loader reads: words, pictures, weights for others, states of a training.
 _NOT_READ = {
     *(".md", ".pdf", ".png", ".jpg", ".onnx", ".gguf", ".h5", ".msgpack"),
-    *(".pt", ".pth", ".ckpt", ".log"),
+    *(".pt", ".pth", ".ckpt", ".log", ".jsonl", ".csv", ".yml", ".yaml", ".html"),
 }
-_NEVER_READ = {"__pycache__", "mergekit_config.yml"}
+_NEVER_READ = {
+    *("__pycache__", "training_args.bin", "trainer_state.json", "all_results.json"),
+    *("train_results.json", "eval_results.json"),
+}
+_READ_BELOW = {".py", ".jinja"}  # in subfolders, which may hold other models
 _WEIGHTS = {".safetensors", ".bin"}
 _DEEPEST = 3  # folders in each other; a link may lead in a circle
 _INDEX = "model.safetensors.index.json"
@@ -327,14 +331,18 @@ def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
 
 
 def _read_by_loaders(folder: Path) -> Iterator[Path]:
-    """Yield the files that a loader may read; weights in subfolders are another's."""
+    """Yield the files that a loader may read: of subfolders, code and templates."""
     for parent, folders, files in os.walk(folder, followlinks=True):
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)
-        passed = _NOT_READ | (_WEIGHTS if depth else set())
         folders[:] = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
         paths = (place / name for name in files if not _is_ignored(name))
-        yield from (p for p in paths if p.suffix not in passed and p.is_file())
+        yield from (
+            path
+            for path in paths
+            if (path.suffix in _READ_BELOW if depth else path.suffix not in _NOT_READ)
+            and path.is_file()
+        )
 
 
 def _is_ignored(name: str) -> bool:

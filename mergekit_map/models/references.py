@@ -106,6 +106,11 @@ def references_in(merge: MergeConfig) -> list[str]:
     return found
 
 
+def models_of(merge: MergeConfig) -> list[str]:
+    """List the models of a configuration once, those of its tokenizer included."""
+    return [m for m in dict.fromkeys(references_in(merge)) if m not in NO_MODELS]
+
+
 def referenced_models(merge: MergeConfig) -> dict[str, KeyPath]:
     """Map every model of a configuration, the base included, to its place."""
     places: dict[str, KeyPath] = {}

@@ -242,7 +242,15 @@ class EvaluationLog:
         return iter(self._evaluations)
 
     def append(self, evaluation: Evaluation) -> None:
-        """Append a measurement; it is on the disk when this returns."""
+        """Append a measurement; it is on the disk when this returns.
+
+        Raises ArtifactError if the log is no longer there, or the disk is full.
+        """
+        if not self.path.exists():
+            raise ArtifactError(
+                f"{self.path} was moved or removed while the search went on; put it "
+                "back, and type the command of the search again"
+            )
         line = json.dumps(evaluation.model_dump(mode="json"))
         append_durably(self.path, f"{line}\n".encode())
         self._evaluations.append(evaluation)
@@ -264,6 +272,7 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
         bytes_of_lines = sum(len(line) + 1 for line in whole_lines(path))
         if path.exists() and bytes_of_lines < path.stat().st_size:
             os.truncate(path, bytes_of_lines)
+        path.touch()
         yield EvaluationLog(path, evaluations)
 
 

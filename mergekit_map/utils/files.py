@@ -119,7 +119,7 @@ def plain(value: Any) -> Any:
 
 def refuse_existing(target: Path) -> None:
     """Raise ArtifactError if an output path exists."""
-    if target.exists():
+    if os.path.lexists(target):
         raise ArtifactError(
             f"{target} exists already and is left as it is; name another one, or "
             "remove it"

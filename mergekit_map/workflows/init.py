@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from pydantic.json_schema import models_json_schema
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import LONGEST_TASK, RESERVED, TASK_NAME
 from mergekit_map.config.yaml_file import Settings, read_yaml, yaml_text
-from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.models.files import find_model
+from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import (
     Reference,
     short_names,
@@ -205,10 +203,8 @@ def _base_of_adapters(models: Iterable[str]) -> str | None:
 
 
 def _dtype_of(model: str) -> str:
-    """Return the dtype of the largest tensor of a model; if unknown, the usual one."""
-    with suppress(MergeError):
-        front = str(Reference.parse(model).model)
-        headers = find_model(front, weights=False).headers().values()
-        largest = max(headers, key=lambda header: header.n_bytes)
-        return str(largest.torch_dtype).removeprefix("torch.")
-    return _USUAL_DTYPE
+    """Return the dtype in the config.json of a folder, or the most common one."""
+    front = Path(str(Reference.parse(model).model))
+    content = read_json_or_nothing(front / "config.json")
+    saved = content.get("dtype") or content.get("torch_dtype")
+    return str(saved or _USUAL_DTYPE).removeprefix("torch.")

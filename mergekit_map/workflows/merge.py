@@ -11,7 +11,6 @@ from types import MappingProxyType
 import yaml
 from mergekit.options import MergeOptions
 
-from mergekit_map.errors import ArtifactError
 from mergekit_map.evaluation.evaluator import (
     MergeEvaluator,
     Worker,
@@ -42,7 +41,12 @@ from mergekit_map.utils.progress import stage, warn
 from mergekit_map.utils.text import listed
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
 from mergekit_map.workflows.results import Merged, Selection
-from mergekit_map.workflows.select import save_choice, select_point, selection_lock
+from mergekit_map.workflows.select import (
+    refuse_other_front,
+    save_choice,
+    select_point,
+    selection_lock,
+)
 
 _ROUNDING = 1e-6  # of a value, between two ways to add up the same numbers
 
@@ -95,7 +99,7 @@ def _merge(
     refuse_replaced(project.identity.models)
     # While the log is open, no search replaces the front.
     with open_log(run.log, run.lock) as log, whole_folder(out) as folder:
-        _refuse_other_front(run, selection)
+        refuse_other_front(run, selection.index, selection.point)
         log.listener = events.on_measured
         with stage(f"writing the model folder {out}"):
             write_checkpoint(yaml.safe_load(text), folder, project.options)
@@ -111,9 +115,10 @@ def _merge(
         with selection_lock(run):
             front = _with_measured(project, selection, searched, run)
             save_choice(front, run, recipes.texts(front, run))
-        recipe = f"# {front.reason}\n{text}"
-        (folder / path.name).write_text(recipe, encoding="utf-8")
         shown = front.with_point(selection.index, written)
+        shown = chosen_as(shown, selection.index, selection.front.select)
+        recipe = f"# {shown.reason}\n{text}"
+        (folder / path.name).write_text(recipe, encoding="utf-8")
         command = recipes.command(Path(path.name))
         name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
@@ -121,19 +126,10 @@ def _merge(
     return Merged(shown, out, recipes.command(path))
 
 
-def _refuse_other_front(run: RunFolder, selection: Selection) -> None:
-    """Refuse a point that the front does not have where it was selected."""
-    points = run.read_front().points[selection.index :][:1]
-    if [p.coefficients for p in points] != [selection.point.coefficients]:
-        raise ArtifactError(
-            f"{run.path} has another front since the point was chosen; choose again"
-        )
-
-
 def _with_measured(
     project: Project, selection: Selection, searched: Merge, run: RunFolder
 ) -> Front:
-    """Return the front with the measurements of the selection, chosen as it was."""
+    """Return the front of the run folder with the measurements of the selection."""
     front = run.read_front().with_point(selection.index, searched)
     evaluations = list(read_log(run.log))
     front = with_differences(front, run, evaluations)
@@ -143,8 +139,8 @@ def _with_measured(
     elif project.held_out is not None:
         study = project.held_out_study()
         front = with_confirmation(study, front, run, evaluations)
-    front = with_recommended(front)
-    return chosen_as(front, selection.index, selection.front.select)
+    # Another point may have been chosen meanwhile.
+    return chosen_as(with_recommended(front), front.selected, front.select)
 
 
 def _measure_checkpoint(

@@ -34,7 +34,12 @@ from mergekit_map.search.measure import matching, measure, own_evaluations
 from mergekit_map.search.reuse import add_imported, reuse_measurements
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.fit import one_thread
-from mergekit_map.utils.files import StrPath, digest, write_atomically
+from mergekit_map.utils.files import (
+    StrPath,
+    digest,
+    read_json_or_nothing,
+    write_atomically,
+)
 from mergekit_map.utils.progress import warn
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
@@ -146,16 +151,17 @@ def _measured_front(
         if project.held_out is None:
             return front
         held_out = project.held_out_study()
-        merges = [*held_out.anchors.values(), front.chosen.coefficients]
+        merges, chosen = [*held_out.anchors.values()], front.chosen.coefficients
+        merges += [] if chosen in merges else [chosen]
         measure_held_out(held_out, merges, evaluate.on_held_out, log)
         return with_confirmation(held_out, front, folder, log)
 
 
 def _measured_before(run: RunFolder) -> Manifest | None:
-    """Return the manifest of the folder's last search."""
-    if run.plan.exists():
+    """Return the manifest of the folder's last search; None if a crash emptied it."""
+    if read_json_or_nothing(run.plan):
         return run.read_plan().manifest
-    return run.read_manifest() if run.manifest.exists() else None
+    return run.read_manifest() if read_json_or_nothing(run.manifest) else None
 
 
 def _begin(

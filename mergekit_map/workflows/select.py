@@ -27,7 +27,7 @@ from mergekit_map.config.yaml_file import (
 )
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import front_table, plot_front
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import locked
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder, open_run, recipe_comments
@@ -110,6 +110,15 @@ def select_point(
             front = choose_point(before, select, known)
         recipe = recipe_of(folder, front, front.selected)
         return Selection(front, save_choice(front, folder, {front.selected: recipe}))
+
+
+def refuse_other_front(run: RunFolder, index: int, point: Merge) -> None:
+    """Refuse a point that the front does not have where it was seen."""
+    points = run.read_front().points[index:][:1]
+    if [p.coefficients for p in points] != [point.coefficients]:
+        raise ArtifactError(
+            f"{run.path} has another front since the point was chosen; choose again"
+        )
 
 
 @contextmanager

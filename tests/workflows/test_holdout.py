@@ -105,8 +105,8 @@ def test_the_search_and_what_confirms_it_share_no_document(
     assert len(first) == len(second) == 1
     assert first != second
     assert log == [e for part in split(log) for e in part]  # what confirms is last
-    # A task that fails on the chosen merge alone does not end the search.
-    assert log[-1]["coefficients"] == front_of(run).chosen.coefficients
+    places = [(str(e["coefficients"]), e["task"]) for e in split(log)[1]]
+    assert len(places) == len({*places})  # the chosen merge may be a reference point
 
 
 def test_the_paired_difference_is_that_of_the_documents(run: Path) -> None:

@@ -166,7 +166,7 @@ class _MergeAndChat:
                 model = self.chat_models(view.point.coefficients)
                 _chat(model, f"point {view.at}: {view.point.weights}")
                 return view
-            view = self._merge(view.at)
+            view = self._merge(view)
         except (MapError, OSError, click.ClickException) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
         except (KeyboardInterrupt, click.Abort):
@@ -174,16 +174,17 @@ class _MergeAndChat:
         click.prompt("enter goes back to the front", "", show_default=False, err=True)
         return view
 
-    def _merge(self, index: int) -> View:
-        from mergekit_map.browse.view import View
+    def _merge(self, view: View) -> View:
+        from mergekit_map.workflows.select import refuse_other_front
 
         run = self.folder.path
-        default = printable(f"{run.resolve().name}-{index}")
+        refuse_other_front(self.folder, view.at, view.point)
+        default = printable(f"{run.resolve().name}-{view.at}")
         out = click.prompt("folder for the merge", default, type=FOLDER, err=True)
         refuse_existing(out)
         options = self.make_options(f"opening {run}")
-        merge_and_show(run, out, options, {"index": index}, trust_run=self.trust_run)
-        return View.of(self.folder.read_front())
+        merge_and_show(run, out, options, {"index": view.at}, trust_run=self.trust_run)
+        return type(view).of(self.folder.read_front())
 
     @cached_property
     def chat_models(self) -> ChatModels:
