@@ -81,7 +81,8 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
     content["models"] = [{"model": model} for model in merge.models]
     if merge.density is not None or merge.method in _SPARSE:
         content["parameters"] = {"density": merge.density or 0.5}
-    content["dtype"] = merge.dtype or _dtype_of(base or merge.models[0])
+    usual = _dtype_of(base or merge.models[0])
+    content["dtype"] = usual if merge.dtype is None else merge.dtype
     block = map_block(merge.models, tasks, settings, on_base=base is not None)
     return yaml_text({**content, "map": block}, [title, *_hints(tasks)])
 
