@@ -21,7 +21,7 @@ import torch
 import yaml
 from fronts import CODE, MATH, NOT_MEASURED, as_json, from_json, make_front
 from mergekit.options import MergeOptions
-from runs import invoke
+from runs import change_json, invoke
 from textual.binding import Binding
 from textual.pilot import Pilot
 from transformers import AutoModelForCausalLM
@@ -248,6 +248,10 @@ def test_saving_a_point_writes_what_select_writes_or_says_why_not(
     assert (seen.view.at, seen.view.sorted_by) == (5, "greeting")
     recipes = [yaml.safe_load((r / "recipe.yml").read_text()) for r in (run, other)]
     assert recipes[0] == recipes[1]
+    # What is on the screen is no point of the front that another search has written.
+    stale = view_of(run)
+    change_json(run / "front.json", lambda front: front["points"].pop(0))
+    assert "has another front since" in press(stale, "s", run=run).text
     (run / "front.json").unlink()  # so that nothing can be saved
     assert "front.json" in press(seen.view, "s", run=run).text
 

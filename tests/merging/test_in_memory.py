@@ -16,6 +16,7 @@ import torch
 import transformers
 import yaml
 from mergekit.options import MergeOptions
+from model_files import edit_tensors
 from safetensors.torch import load_file
 
 from mergekit_map.config.schema import SearchSpec
@@ -162,6 +163,25 @@ def test_merges_in_float32_and_ships_bfloat16(
     found = assert_ships_what_it_measures(space_of(merge), tmp_path)
 
     assert {p.dtype for p in found.model.parameters()} == {torch.bfloat16}
+
+
+def test_what_transformers_keeps_in_float32_is_rounded_as_it_is_stored(
+    make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    some = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+    some |= {"kind": "Glm4Moe", "head_dim": 8, "n_group": 1, "topk_group": 1}
+    models = {"base": make_model("glm", 0, **some)}
+    models |= {n: make_model(f"glm-{n}", 1, models["base"], **some) for n in "ab"}
+    bias = "model.layers.1.mlp.gate.e_score_correction_bias"
+    edit_tensors(lambda tensors: tensors[bias].normal_())(models["a"])
+    merge = config("task_arithmetic", models, dtype="float32", out_dtype="bfloat16")
+
+    found = assert_ships_what_it_measures(space_of(merge), tmp_path)
+
+    assert {p.dtype for p in found.model.state_dict().values()} == {
+        torch.bfloat16,
+        torch.float32,
+    }
 
 
 def test_tied_embeddings_in_several_files_stay_tied(

@@ -25,6 +25,8 @@ from mergekit_map.models.files import digest_of_file, find_model, fingerprint
         ("README.md", False),
         ("mergekit_config.yml", False),
         ("optimizer.pt", False),
+        ("trainer_state.json", False),
+        ("results/results_2026.json", False),
         ("checkpoint-5/model.safetensors", False),
     ],
 )
