@@ -32,7 +32,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from mergekit_map.evaluation.evaluator import merges_in_memory
 from mergekit_map.evaluation.project import finished_project
-from mergekit_map.results.surrogates import FinishedSearch, read_finished
+from mergekit_map.results.surrogates import FinishedSearch, locate_in, read_finished
 from mergekit_map.surrogates.fit import r_squared
 
 
@@ -69,7 +69,7 @@ def row(
     surrogate = search.surrogates[task]
     predicted, stderr = surrogate.predict(X), surrogate.stderr(X)
     known = [e for e in search.evaluations if e.task == task and e.value is not None]
-    fitted = search.locate(e.coefficients for e in known)
+    fitted = locate_in(search.front, (e.coefficients for e in known))
     found = [r_squared(y, predicted)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -165,7 +165,9 @@ def plan_push(
         card=text,
         files=uploaded,
         left_out=left_out,
-        deleted=sorted(filter(_is_replaced, others)),
+        deleted=sorted(
+            p for p in others if _is_loaded(p) or p.startswith(_REPLACED_FOLDERS)
+        ),
         licence=licence,
         licences=licences,
     )
@@ -227,10 +229,6 @@ def _checkpoint_files(
         else:
             left_out.append(name)
     return files, left_out
-
-
-def _is_replaced(path: str) -> bool:
-    return _is_loaded(path) or path.startswith(_REPLACED_FOLDERS)
 
 
 def _is_loaded(path: str) -> bool:

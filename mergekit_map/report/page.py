@@ -40,6 +40,7 @@ from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.surrogates import (
     FinishedSearch,
     is_fitted,
+    locate_in,
     predict,
     read_finished,
 )
@@ -241,7 +242,7 @@ def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
     }
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
     merges = by_merge(run.evaluations)
-    X = run.locate(_coefficients_of(evaluated) for evaluated in merges.values())
+    X = locate_in(front, map(_coefficients_of, merges.values()))
     unknown = dict.fromkeys(front.tasks, UNKNOWN)
     predictions = predict(run.surrogates, X) if run.surrogates else [unknown] * len(X)
     rows = zip(merges.items(), X.tolist(), predictions, strict=True)
@@ -330,7 +331,7 @@ def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
     kind = {1: "curve", 2: "contour"}.get(d, "slices")
     lower, upper = bounds.T
     nodes = np.linspace(lower, upper, _N_NODES[kind], axis=1)  # (d, g)
-    points = run.locate(point.coefficients for point in run.front.points)
+    points = locate_in(run.front, (p.coefficients for p in run.front.points))
     if kind == "slices":
         # Every slice is the chosen point, with the nodes of one axis put into it.
         grid = np.tile(points[run.front.selected], (*nodes.shape, 1))  # (d, g, d)

@@ -250,11 +250,9 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
         yield f"Not confirmed on held-out data: {listed(unconfirmed)}.", True
     if (search := front.unfinished) is not None:
         yield search.in_words, True
-    n_fitted = min(task.fit.n for task in front.tasks.values())
-    if n_fitted < _LEAST_MERGES * (len(front.axes) + 1):
-        text = (
-            f"Only {n_fitted} merges were measured for {len(front.axes)} coefficients"
-        )
+    n = min(task.fit.n for task in front.tasks.values())
+    if n < _LEAST_MERGES * (len(front.axes) + 1):
+        text = f"Only {n} merges were measured for {len(front.axes)} coefficients"
         remedy = "" if search else " Allow more evaluations."
         yield f"{text}: predictions are a guess.{remedy}", True
     if _within_noise(front):

@@ -233,40 +233,30 @@ class Request:
         return base, best
 
 
-def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
-    """Write a limit: ``math at least 0.65``, ``length at most 120 tokens``."""
-    word = "least" if metric.higher_is_better else "most"
-    value = f"{limit.value:.4g} {metric.unit}".rstrip()
-    return f"{task} at {word} {', '.join(filter(None, (value, limit.source)))}"
-
-
 def excess(front: Front, rows: IntArray) -> FloatArray:
     """Return by how much measured merges miss what the selection requires; (r, m).
 
-    In standard errors beyond those that noise explains: 0 or less where it is kept. The
-    merges, by their indices in ``front.all_merges``, are measured on every task.
+    In standard errors beyond those that noise explains: 0 or less where it is kept. A
+    requirement may be missed by one. No task may be significantly worse than with a
+    rival: the base, if nothing was selected. The merges, by their indices in
+    ``front.all_merges``, are measured on every task.
     """
-    return np.fmax(_behind_rivals(front, rows), _below_limits(front, rows))
+    return np.fmax(*_excesses(front, rows))
 
 
-def _behind_rivals(front: Front, rows: IntArray) -> FloatArray:
-    """No task may be significantly worse than with a rival: the base by default."""
+def _excesses(front: Front, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return that below what is required, and that behind the rivals; (r, m) each."""
     select, tasks = front.select, list(front.tasks)
     rivals = select.rivals if select.model_fields_set else (BASE,)
-    behind = np.full((len(rows), len(tasks)), -np.inf)
+    behind_rivals = np.full((len(rows), len(tasks)), -np.inf)
     for index, merge in enumerate(front.all_merges):
         if merge.label in rivals and merge.is_measured(*tasks):
             z_scores = PairedMerges.of(front, rows, index).z_scores
-            np.fmax(behind, -SIGNIFICANT - z_scores, out=behind)
-    return behind
-
-
-def _below_limits(front: Front, rows: IntArray) -> FloatArray:
-    """A requirement may be missed by one standard error."""
+            np.fmax(behind_rivals, -SIGNIFICANT - z_scores, out=behind_rivals)
     short = shortfall(front, rows)
     with np.errstate(divide="ignore", invalid="ignore"):
         in_stderrs = short / _noise(front, rows)
-    return np.where(short > 0, in_stderrs - 1, -np.inf)
+    return np.where(short > 0, in_stderrs - 1, -np.inf), behind_rivals
 
 
 def shortfall(front: Front, rows: IntArray) -> FloatArray:
@@ -318,17 +308,20 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     kind: Kind = "measured" if measured else "predicted"
     request = Request.of(front)
     limits = request.required() if measured else request.limits()
-    below = short = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
-    behind = np.full(len(short), -np.inf)
+    short = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
+    below, behind = short, np.full_like(short, -np.inf)
     if measured:
-        row = np.array([front.selected])
-        below, behind = _below_limits(front, row)[0], _behind_rivals(front, row)[0]
+        below, behind = np.array(_excesses(front, np.array([front.selected])))[:, 0]
     missed = []
     for column, (task, metric) in enumerate(metrics.items()):
         value = f"{kind} {chosen.readings(kind)[task].value:.4g}"
         if below[column] > 0:
-            limit = limit_in_words(task, metric, limits[task])
-            missed.append(f"{limit} ({value}, {short[column]:.2g} short)")
+            word = "least" if metric.higher_is_better else "most"
+            number = f"{limits[task].value:.4g} {metric.unit}".rstrip()
+            limit = ", ".join(filter(None, (number, limits[task].source)))
+            missed.append(
+                f"{task} at {word} {limit} ({value}, {short[column]:.2g} short)"
+            )
         elif behind[column] > 0:
             limit = f"{task} not worse than {listed(select.rivals)}"
             missed.append(f"{limit} ({value}, worse by over two standard errors)")

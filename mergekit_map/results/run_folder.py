@@ -151,12 +151,6 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise unreadable(path, error) from None
 
-    def remove_recipes(self, count: int) -> None:
-        """Remove recipes without a point."""
-        for stale in self.path.glob("recipes/*.yml"):
-            if stale.stem.isdecimal() and int(stale.stem) >= count:
-                stale.unlink()
-
     def claim(self) -> None:
         """Create the folder; refuse one with other files or links in it."""
         open_run(self.path)

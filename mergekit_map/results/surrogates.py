@@ -48,10 +48,6 @@ class FinishedSearch:
     surrogates: Mapping[str, Surrogate]  # by task; none where they cannot be fitted
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
 
-    def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
-        """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
-        return locate_in(self.front, merges)
-
 
 def read_finished(run: Path) -> FinishedSearch:
     """Read the folder of a search that is finished, or has a partial front."""

@@ -49,10 +49,11 @@ def append_durably(path: Path, data: bytes) -> None:
     """Append to a file and flush it to the disk.
 
     Raises:
-        ArtifactError: the disk is full, for example.
+        ArtifactError: the file is not there, or the disk is full, for example.
     """
     try:
-        with path.open("ab") as file:
+        with path.open("rb+") as file:
+            file.seek(0, os.SEEK_END)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -170,7 +170,9 @@ def save_choice(front: Front, folder: RunFolder, texts: Mapping[int, str]) -> st
     write_atomically(folder.choosing, "")
     for index, text in texts.items():
         write_atomically(folder.recipe(index), text)
-    folder.remove_recipes(len(front.points))
+    for stale in folder.path.glob("recipes/*.yml"):
+        if stale.stem.isdecimal() and int(stale.stem) >= len(front.points):
+            stale.unlink()
     chosen = f"# {front.reason}\n{texts[front.selected]}"
     write_record(folder.front, front)
     write_atomically(folder.table, front_table(front))

@@ -23,7 +23,7 @@ from mergekit_map.report.page import (
     report_page,
     write_report,
 )
-from mergekit_map.results.surrogates import FinishedSearch, read_finished
+from mergekit_map.results.surrogates import FinishedSearch, locate_in, read_finished
 
 Make = Callable[[str], Path]
 
@@ -131,7 +131,7 @@ def test_surfaces_are_what_the_surrogates_predict(
         value, stderr = values[t], stderrs[t]
         if kind == "slices":
             assert value.shape == nodes.shape
-            point = run.locate([run.front.chosen.coefficients])
+            point = locate_in(run.front, [run.front.chosen.coefficients])
             point[0, 1] = nodes[1, 7]
             found = value[1, 7], stderr[1, 7]
         else:
