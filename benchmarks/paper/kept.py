@@ -90,7 +90,7 @@ def index(out: Path) -> str:
     parts = [
         "# Kept results",
         "The paper's tables, made anew by `benchmarks/paper.py` on "
-        "families that `benchmarks/laboratory/build.py` trains. Each page has its "
+        "families that scripts in `benchmarks/laboratory` train. Each page has its "
         "command, date, machine, seeds and versions, and the JSON beside it has the "
         "numbers. This page is made by the same command.",
     ]
