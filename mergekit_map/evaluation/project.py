@@ -477,10 +477,10 @@ def refuse_changes(project: Project, manifest: Manifest) -> None:
             "search again, put back what changed, or name the folders of the models "
             "that were measured (--model-path)"
         )
-        if manifest.digests == 1:
+        if manifest.digests < 3:
             advice += (
-                "; mergekit-map 0.1.0 looked at fewer files of models and tasks: if "
-                "what it searched is as it was, merge its recipe.yml with mergekit-yaml"
+                "; earlier versions looked at other files of models and tasks: if what "
+                "was searched is as it was, merge its recipe.yml with mergekit-yaml"
             )
         raise MergeError(
             f"{' and '.join(changed)} changed since the search, so the merge would not "

@@ -209,11 +209,12 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
 
 
 def with_recommended(front: Front) -> Front:
-    """Recommend the measured points that no merge dominates, as measured."""
-    measured = [merge.measured.values() for merge in front.all_merges]
-    on_some = [any(one.documents is not None for one in of) for of in measured]
+    """Recommend the measured points that no merge of the search dominates."""
     Y = front.utilities(front.all_merges, "measured")
-    Y[on_some] = np.nan
+    for index, merge in enumerate(front.all_merges):
+        on_some = any(one.documents is not None for one in merge.measured.values())
+        if on_some or merge.linear is not None:
+            Y[index] = np.nan
     best = np.flatnonzero(non_dominated(Y)[: len(front.points)])
     return front.model_copy(update={"recommended": tuple(best.tolist())})
 

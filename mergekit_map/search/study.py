@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.errors import DesignError
 from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import scalarized_optimum
 from mergekit_map.results.front import UNKNOWN, Ending, LinearMerge, Order, Readings
@@ -190,10 +191,15 @@ class Study:
         Raises:
             DesignError: a task has too few measurements, or of merges too alike.
         """
-        usable = [e for e in evaluations if not e.failed]
+        measured = list(evaluations)
+        usable = [e for e in measured if not e.failed]
         X = locate((e.coefficients for e in usable), self.bounds, {}, self.box)
         kind = kind or self.search.surrogate
-        return fit_all(self.tasks, self.box, kind, X, usable)
+        try:
+            return fit_all(self.tasks, self.box, kind, X, usable)
+        except DesignError as error:
+            failures = [f"; the last failure: {e.error}" for e in measured if e.error]
+            raise DesignError(f"{error}{''.join(failures[-1:])}") from None
 
     def predict(self, surrogates: Mapping[str, Surrogate], X: FloatArray) -> FloatArray:
         """Predict all tasks at the rows of ``X`` (k, d), larger is better; (k, m)."""

@@ -143,7 +143,7 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
             build_requests(loaded, spec.limit)
         with setting_up(_REHEARSED), separate_randomness():
             results: Mapping[str, Any] = lm_eval.evaluate(
-                lm=DummyLM(),
+                lm=_AnyPrompt(),
                 task_dict=with_documents(loaded, None),
                 bootstrap_iters=0,
                 confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
@@ -167,6 +167,13 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         reading=reading,
         sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
     )
+
+
+class _AnyPrompt(DummyLM):  # type: ignore[misc]
+    """lm-eval's dummy model, which refuses an empty prompt, without that."""
+
+    def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
+        return ["lol"] * len(requests)
 
 
 def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
@@ -487,27 +494,31 @@ def standard_error(
 ) -> float | None:
     """Return lm-eval's closed form, or that of an exponential or ratio of means.
 
-    Others (f1, mcc, bleu, a task's own) have that of the jackknife, with groups of
-    documents left out in turn; None where the rest has no finite value. lm-eval
-    bootstraps some of them, and gives none for the two weighted ones.
+    Others of lm-eval (f1, mcc, bleu), which it bootstraps, have that of the jackknife.
+    Of a task's own none is known: they may take minutes.
     """
-    if len(results) < 2:
+    if len(results) < 2 or aggregation.__module__ != metrics.__name__:
         return None
     if aggregation not in _MEANS:
-        count = min(len(results), _GROUPS)
-        groups = [{*range(i, len(results), count)} for i in range(count)]
-        try:
-            values = [
-                float(aggregation([r for i, r in enumerate(results) if i not in group]))
-                for group in groups
-            ]
-        except Exception:  # noqa: BLE001 - of a task's own code, on fewer documents
-            return None
-        spread = float(np.std(values)) * math.sqrt(count - 1)
-        return spread if math.isfinite(spread) else None
+        return _jackknife(aggregation, results)
     if aggregation is metrics.mean:
         return float(metrics.mean_stderr(results))
     error = ratio_standard_error(*sums(aggregation, results))
     if error is None or aggregation not in EXPONENTIAL:
         return error
     return error * float(aggregation(results))
+
+
+def _jackknife(
+    aggregation: Callable[..., float], results: Sequence[Any]
+) -> float | None:
+    """Leave out groups of documents in turn; None where the value never changes."""
+    count = min(len(results), _GROUPS)
+    groups = [{*range(i, len(results), count)} for i in range(count)]
+    with quiet():
+        values = [
+            float(aggregation([r for i, r in enumerate(results) if i not in group]))
+            for group in groups
+        ]
+    error = float(np.std(values)) * math.sqrt(count - 1)
+    return error if 0 < error < math.inf else None

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,7 +15,7 @@ from transformers import PreTrainedModel
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
-from mergekit_map.errors import ConfigError, EvaluationError, InvalidTask, in_words
+from mergekit_map.errors import EvaluationError, InvalidTask, in_words
 from mergekit_map.results.records import LARGEST
 from mergekit_map.tasks.base import Documents, PreparedTask, fingerprint
 from mergekit_map.tasks.lm_eval_model import (
@@ -36,13 +35,12 @@ from mergekit_map.tasks.python_function import (
     load_function,
     prepare_function,
 )
-from mergekit_map.types import Measurement
+from mergekit_map.types import Measurement, Metric
 from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
 _FEW = 8  # documents; a standard error of so many is itself off by a quarter
 Generations: TypeAlias = dict[str, list[str]]  # the answers of one model, by requests
-_ROUNDING = 1e-9
 _OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 
 
@@ -158,7 +156,10 @@ def _share_generations(lm: Any, known: Generations) -> None:
 
 
 def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTask:
-    """Name the task and the model in errors, and refuse impossible values."""
+    """Name the task and the model in errors, and refuse impossible values.
+
+    The caller judges NaN and infinity.
+    """
     if measure.size is not None and measure.size < _FEW:
         unit = "blocks of text" if isinstance(task, PerplexityText) else "documents"
         warn(
@@ -169,13 +170,13 @@ def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTas
     def run(documents: Documents) -> Measurement:
         with _located(task.name, model):
             measurement = measure(documents)
-            _check_size(measurement)
-        return _within_range(task, measurement)
+            _check_value(task.metric, measurement)
+        return measurement
 
     return PreparedTask(run, measure.size)
 
 
-def _check_size(measurement: Measurement) -> None:
+def _check_value(metric: Metric, measurement: Measurement) -> None:
     value, answers = measurement.value, measurement.answers
     numbers = [value, measurement.stderr or 0.0, *(answers.values if answers else ())]
     for number in numbers:  # whose squares must not overflow
@@ -184,23 +185,12 @@ def _check_size(measurement: Measurement) -> None:
                 f"values and standard errors must not be above {LARGEST:g}, got "
                 f"{number:g}: their squares would be no numbers; divide them"
             )
-
-
-def _within_range(task: LoadedTask, measurement: Measurement) -> Measurement:
-    """Round to the range of the metric; raise ConfigError for what is far from it.
-
-    All merges would be measured in vain where the range is wrong.
-    """
-    value, (lower, upper) = measurement.value, task.metric.bounds
-    if not math.isfinite(value):
-        return measurement  # which the caller judges
-    nearest = min(max(value, lower), upper)
-    if not math.isclose(value, nearest, abs_tol=_ROUNDING):
-        raise ConfigError(
-            f"tasks.{task.name}: values must lie in [{lower:g}, {upper:g}], got "
-            f"{value:g}; state the range of the metric with 'range:'"
+    lower, upper = metric.bounds
+    if math.isfinite(value) and not lower <= value <= upper:
+        raise EvaluationError(
+            f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "
+            "state the range of the metric with 'range:'"
         )
-    return replace(measurement, value=nearest)
 
 
 @contextlib.contextmanager

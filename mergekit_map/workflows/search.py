@@ -151,8 +151,9 @@ def _measured_front(
         if project.held_out is None:
             return front
         held_out = project.held_out_study()
-        merges, chosen = [*held_out.anchors.values()], front.chosen.coefficients
-        merges += [] if chosen in merges else [chosen]
+        merges = [*held_out.anchors.values()]
+        if front.chosen.coefficients not in merges:
+            merges.append(front.chosen.coefficients)
         measure_held_out(held_out, merges, evaluate.on_held_out, log)
         return with_confirmation(held_out, front, folder, log)
 
@@ -246,7 +247,7 @@ def _manifest(project: Project, study: Study) -> Manifest:
         merge=study.merge,
         identity=project.identity,
         definitions=dict(study.definitions),
-        digests=2,
+        digests=3,
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -137,6 +138,22 @@ def test_says_what_is_wrong_before_a_model_is_loaded(
     with pytest.raises(InvalidTask, match=re.compile(message, re.DOTALL)) as caught:
         load(folder, task, **{"metric": "acc", **keys})
     assert caught.value.key == (place,)
+
+
+def test_documents_that_come_late_and_empty_prompts_are_rehearsed(
+    folder: Path,
+) -> None:
+    (folder / "late.py").write_text(
+        "def process(doc, results):\n"
+        "    return {'acc_late' if doc['question'] == '' else 'acc_early': 1.0}\n"
+    )
+    rows = [{"question": word, "answer": "a"} for word in ("a", "b", "c", "")]
+    path = write_generation(folder, "late")
+    (folder / "late.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    path.write_text(path.read_text() + "process_results: !function late.process\n")
+
+    options = {"filter": "whole", "direction": "maximize"}
+    assert load(folder, "late.yaml", "acc_late", **options).size == 4
 
 
 def test_says_which_built_in_tasks_are_near(folder: Path) -> None:
