@@ -67,7 +67,7 @@ class Manifest(Record):
     definitions: dict[Line, Line]
     """Fingerprints of the tasks."""
     digests: Literal[1, 2, 3] = 1
-    """Version of the digests of models: 3 covers what a loader may read, and no more."""
+    """Version of the digests of models: 3 covers all that a loader may read."""
 
 
 class RunFolder:
