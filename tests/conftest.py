@@ -97,6 +97,21 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every test work in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Work in a new folder while what a module shares is made."""
+    folder = tmp_path_factory.mktemp("module")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+@pytest.fixture(autouse=True)
 def _as_for_users(request: pytest.FixtureRequest) -> Iterator[None]:
     """Search and draw as for users where a mark asks for it."""
     marks = {mark.name for mark in request.node.iter_markers()}

@@ -85,10 +85,7 @@ def write_search(family: dict[str, Path], other: Path) -> None:
 def test_killed_six_times_a_search_ends_as_if_undisturbed_and_ctrl_c_says_how_to_go_on(
     family: dict[str, Path],
     make_model: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_search(family, make_model("killed", 70, family["base"]))
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(

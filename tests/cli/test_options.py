@@ -14,21 +14,17 @@ from runs import invoke, write_plain
 
 
 @pytest.fixture(scope="module")
-def searched(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched(family: dict[str, Path], module_folder: Path) -> Path:
     """A folder with a finished search, ``run``."""
-    folder = tmp_path_factory.mktemp("searched")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        write_plain(family)
-        invoke("search", "config.yml", "run")
-    return folder
+    write_plain(family)
+    invoke("search", "config.yml", "run")
+    return module_folder
 
 
 @pytest.fixture(autouse=True)
-def place(searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def place(searched: Path, tmp_path: Path) -> None:
     """Work in a copy, where ``run`` has another search that it can go on from."""
     shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
     shutil.copytree("run", "other.run")
 
 

@@ -186,9 +186,8 @@ def two(model, tokenizer):
 
 @pytest.mark.slow
 def test_the_command_imports_and_measures_the_front_alone(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: dict[str, Path],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_plain(family, code=QUADRATIC, evaluations=10, remeasure=2, refine=False)
     invoke("search", "config.yml", "whole")
     lines = [e for e in logged(Path("whole")) if e.role != "front"]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
+from fakes import killed_at
 from runs import assert_same_weights, invoke, lines, read, stock, write_plain
 from safetensors.torch import load_file
-
-from mergekit_map.evaluation.evaluator import MergeEvaluator
 
 NAMES = "abcd"
 TASKS = ("like_a", "like_b", "like_cd")
@@ -104,19 +102,8 @@ def test_a_merge_of_merges_is_one_recipe() -> None:
 
 
 @pytest.mark.slow
-def test_goes_on_in_the_pair_where_it_was_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    evaluate, calls = MergeEvaluator.__call__, []
-
-    def stopped(self: Any, coefficients: Any, task: str) -> Any:
-        calls.append(task)
-        if len(calls) == 18 + 14 + 3:  # anchors, the first pair, some of the second
-            raise KeyboardInterrupt("stopped")
-        return evaluate(self, coefficients, task)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MergeEvaluator, "__call__", stopped)
+def test_goes_on_in_the_pair_where_it_was_stopped() -> None:
+    with killed_at(18 + 14 + 2):  # anchors, the first pair, some of the second
         invoke("search", "config.yml", "stopped", code=130)
     assert not Path("stopped/.state/manifest.json").exists()
 
