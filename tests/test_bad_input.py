@@ -225,16 +225,10 @@ CASES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.fixture
-def good(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
+def good(family: dict[str, Path]) -> dict[str, Any]:
     """A configuration that works, in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    text, merge = (
-        write_texts("text", max_tokens=300),
-        {"method": "ties", "density": 0.5},
-    )
-    config = write_plain(family, text, **merge, evaluations=6, remeasure=0)
+    text, merge = write_texts("text", max_tokens=300), {"method": "ties"}
+    config = write_plain(family, text, **merge, density=0.5, remeasure=0)
     del config["dtype"]
     return config
 

@@ -24,14 +24,11 @@ def spread(model, tokenizer):
 
 
 @pytest.fixture
-def config(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
+def config(family: dict[str, Path], tmp_path: Path) -> dict[str, Any]:
     """Two perplexities, an lm-eval task and a function of one's own.
 
     The models' paths have characters that shells and formats have a use for.
     """
-    monkeypatch.chdir(tmp_path)
     Path("greeting.txt").write_text("hello world, one plus two\n" * 30)
     Path("code.jsonl").write_text('{"body": "def return x"}\n' * 30)
     write_choices(tmp_path, "questions")

@@ -111,10 +111,9 @@ def test_choosing_needs_numpy_and_a_report_or_a_screen_no_model(tmp_path: Path) 
     assert not packages(reported) & (MODELS | NUMERIC - {"scipy", "moocore"})
 
 
-def test_what_is_done_and_what_is_not_there_is_said_before_anything_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_is_done_and_what_is_not_there_is_said_before_anything_is_imported() -> (
+    None
+):
     Path("a.yml").touch()
     Path("a").mkdir()
     begun = ["search a.yml b", "run a.yml b", "merge a b", "inspect a.yml --json"]

@@ -174,7 +174,8 @@ NEW_MERGE_OPTIONS = {
         "ties  [default: 0.5 for these]",
     ),
     "dtype": click.option(
-        "--dtype", help="Dtype  [default: that of the base's config.json, else bfloat16]"
+        "--dtype",
+        help="Dtype  [default: that of the base's config.json, else bfloat16]",
     ),
 }
 

@@ -13,11 +13,8 @@ from mergekit_map.workflows.init import map_block
 
 
 @pytest.fixture
-def options(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
-    """Options of a merge that works, in a working directory of its own."""
-    monkeypatch.chdir(tmp_path)
+def options(family: dict[str, Path]) -> list[str]:
+    """Options of a merge that works, and the texts that they name."""
     Path("fr.txt").write_text("hello world, one plus two\n" * 30)
     Path("de.jsonl").write_text('{"id": 1, "body": "def return x"}\n' * 30)
     models = ["--base", str(family["base"])]
@@ -53,11 +50,7 @@ def test_options_stand_for_a_configuration(
     }
 
 
-def test_a_base_of_the_hub_is_merged_as_bfloat16(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
+def test_a_base_of_the_hub_is_merged_as_bfloat16() -> None:
     content = asked("--base", "org/base", "--model", "org/a", "--method", "ties")
 
     assert content["dtype"] == "bfloat16"

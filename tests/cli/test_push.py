@@ -17,16 +17,13 @@ REPO = "me/merged"
 
 
 @pytest.fixture(scope="module")
-def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def merged(family: dict[str, Path], module_folder: Path) -> Path:
     """A folder with a search, ``run``, and what it merged, ``out`` in several files."""
-    folder = tmp_path_factory.mktemp("merged")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        write_config(folder, family)
-        invoke("search", "config.yml", "run")
-        record_a_failure(folder / "run", family)
-        invoke("merge", "run", "out", "--out-shard-size", "50K")
-    return folder
+    write_config(module_folder, family)
+    invoke("search", "config.yml", "run")
+    record_a_failure(module_folder / "run", family)
+    invoke("merge", "run", "out", "--out-shard-size", "50K")
+    return module_folder
 
 
 def write_config(folder: Path, family: dict[str, Path]) -> None:

@@ -34,7 +34,6 @@ def write_config(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Path]:
     """Write a configuration whose task ``ask`` has the merge write, and its files."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "cache"))
     texts = (f"hello world {i} one plus two " * (1 + i % 3) for i in range(12))
     write_ask(texts, tokens=24)

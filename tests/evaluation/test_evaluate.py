@@ -21,11 +21,8 @@ from mergekit_map.workflows.search import search_front
 
 
 @pytest.fixture
-def config(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
+def config(family: dict[str, Path]) -> dict[str, Any]:
     """A text and a function of one's own as tasks."""
-    monkeypatch.chdir(tmp_path)
     code = "def f(model, tokenizer):\n    return 0.5\n"
     config = write_plain(family, ["f"], code, method="ties", density=0.5)
     del config["dtype"]
@@ -95,9 +92,8 @@ def measure(model, tokenizer):
 
 @pytest.mark.parametrize("merge", ["disk", "memory"])
 def test_a_model_that_is_replaced_stops_the_search_before_a_mixture_is_measured(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str
+    family: dict[str, Path], merge: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for name in ("base", "a", "b"):
         shutil.copytree(family[name], name)
     here = {name: name for name in ("base", "a", "b")}
@@ -108,7 +104,7 @@ def test_a_model_that_is_replaced_stops_the_search_before_a_mixture_is_measured(
     with pytest.raises(MergeError, match="a changed while"):
         search_front("config.yml", "run")
 
-    assert len(list(read_log(RunFolder(tmp_path / "run").log))) == 3
+    assert len(list(read_log(RunFolder(Path("run")).log))) == 3
     shutil.copy(family["a"] / "model.safetensors", "a/model.safetensors")
     run = RunFolder(search_front("config.yml", "run").path)
     assert len({e.merge for e in read_log(run.log)}) == 1

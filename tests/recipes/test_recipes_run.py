@@ -136,8 +136,7 @@ FEW = ("sun397", "gtsrb", "mnist")  # of the eight tasks of CLIP, which take lon
 
 @pytest.fixture(autouse=True)
 def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a directory of one's own, with no shared cache, beside the scripts."""
-    monkeypatch.chdir(tmp_path)
+    """Work with no shared cache, beside the scripts."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.syspath_prepend(RECIPES)
 

@@ -10,11 +10,8 @@ from runs import write, write_plain, write_texts
 
 
 @pytest.fixture
-def config(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
+def config(family: dict[str, Path]) -> dict[str, Any]:
     """Give a configuration, which is in the working directory, too."""
-    monkeypatch.chdir(tmp_path)
     texts = write_texts("one", "two", block=32)
     config = write_plain(family, texts, evaluations=9, remeasure=2)
     del config["dtype"]

@@ -335,10 +335,7 @@ class Exit:
         return os._exit, (3,)
 
 
-def test_a_worker_with_gpus_imports_nothing_from_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_worker_with_gpus_imports_nothing_from_the_working_directory() -> None:
     Path("weakref.py").write_text("open('ran', 'w').close()\n")
     worker = WorkerProcess("0")
     last: Any = Exit()

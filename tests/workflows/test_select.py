@@ -181,10 +181,9 @@ def test_a_further_point_that_was_interrupted_leaves_nothing(
 
 @pytest.mark.parametrize("index", [0, 4])
 def test_a_recipe_is_what_the_search_wrote_for_such_a_point(
-    tmp_path: Path, index: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, index: int
 ) -> None:
     searched = shutil.copytree(DATA / "run", tmp_path / "run")
-    monkeypatch.chdir(tmp_path)
     path = searched / f"recipes/{index:03d}.yml"
     written = path.read_text()
     if index:  # only the first is read
