@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 
 # Read by the libraries when they are imported.
@@ -78,20 +79,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _quick_searches() -> Iterator[None]:
+def _quick_searches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Search quickly, and keep recorded merges apart from the user's."""
     with (
         fronts_of_few_points(),
         blank_pictures(),
         configurations_read_once(),
         unforced_files(),
+        pytest.MonkeyPatch.context() as patch,
     ):
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep recorded merges apart from the user's."""
-    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MERGEKIT_MAP_HOME", str(tmp_path_factory.mktemp("home")))
         yield
 
@@ -109,6 +105,13 @@ def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield folder
+
+
+@pytest.fixture
+def place(searched: Path, tmp_path: Path) -> Path:
+    """Copy the finished search of a module, to change it."""
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)

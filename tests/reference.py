@@ -6,7 +6,8 @@ Write it anew with: python tests/reference.py
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fakes import make_study
@@ -59,11 +60,6 @@ def _study(n: int, strategy: str = "map") -> Study:
     return make_study(names, names, metric=Metric(True, 0.0, 1.0), strategy=strategy)
 
 
-def opponents() -> str:
-    """List the opponents, in the order of the command's help."""
-    return ", ".join(f"`{name}`" for name in OPPONENTS) + "\n"
-
-
 def kept(result: str, corner: str, columns: int | None = None) -> Callable[[], str]:
     """Copy a table that was kept, or its first columns, by its first heading."""
 
@@ -90,7 +86,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "contest-matches": kept("../../docs/results/contest.md", "models"),
     "default-evaluations": default_merges,
     "nested-measurements": nested_measurements,
-    "opponents": opponents,
+    "opponents": lambda: ", ".join(f"`{name}`" for name in OPPONENTS) + "\n",
     "scale-parameters": kept("scale.md", "parameters"),
     "scale-tasks": kept("scale.md", "tasks"),
     "scale-models": kept("scale.md", "models"),
@@ -164,20 +160,17 @@ def keys() -> dict[str, str]:
     return rows
 
 
-def common_keys() -> str:
-    """Write the table of the keys that people use."""
+def key_table(*, common: bool) -> str:
+    """Write the table of the keys that people use, or of all others."""
     rows = keys()
-    return _table(rows[key] for key in COMMON)
-
-
-def advanced_keys() -> str:
-    """Write the table of all other keys."""
-    return _table(row for key, row in keys().items() if key not in COMMON)
-
-
-def _table(rows: Iterable[str]) -> str:
+    chosen = COMMON if common else [key for key in rows if key not in COMMON]
     head = "| key | tasks | value | default | meaning |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows]) + "\n"
+    return (
+        "\n".join(
+            [head, "| --- | --- | --- | --- | --- |", *(rows[key] for key in chosen)]
+        )
+        + "\n"
+    )
 
 
 def _row(
@@ -187,7 +180,10 @@ def _row(
     tasks: str,
     required: bool,
 ) -> str:
-    about = _resolved(field, schema).get("description", "").replace("\n", " ")
+    about = field.get("description")
+    if about is None and "$ref" in field:
+        about = schema["$defs"][field["$ref"].split("/")[-1]].get("description")
+    about = (about or "").replace("\n", " ")
     values = _values(field, schema, lambda _: "mapping").replace("|", "\\|")
     default = "required" if required else _default(field)
     return f"| `{key}` | {tasks} | {values} | {default} | {about} |"
@@ -223,14 +219,6 @@ def _form(file: str) -> str:
             values = _values(field, schema, _named)
             rows.append(f"| {of} | `{name}` | {values} | {about} |")
     return "\n".join(rows) + "\n"
-
-
-def _resolved(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    reference = field.get("$ref")
-    if reference is None or "description" in field:
-        return field
-    found: Mapping[str, Any] = schema["$defs"][reference.split("/")[-1]]
-    return found
 
 
 def _default(field: Mapping[str, Any]) -> str:
@@ -289,8 +277,8 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "common-keys": common_keys,
-    "advanced-keys": advanced_keys,
+    "common-keys": partial(key_table, common=True),
+    "advanced-keys": partial(key_table, common=False),
     "forms": forms,
     "presets": presets,
     **FIGURES,

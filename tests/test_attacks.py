@@ -31,8 +31,8 @@ Damage = Callable[[Path], Any]  # of a folder
 
 
 @pytest.fixture(autouse=True)
-def _others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work beside files that are none of anybody's business."""
+def _victims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put files there that are none of anybody's business."""
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
     Path("secret.txt").write_text(SECRET)
     Path("victim.txt").write_text("as it was")

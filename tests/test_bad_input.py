@@ -228,7 +228,7 @@ CASES: dict[str, tuple[Change, str]] = {
 def good(family: dict[str, Path]) -> dict[str, Any]:
     """A configuration that works, in the working directory."""
     text, merge = write_texts("text", max_tokens=300), {"method": "ties"}
-    config = write_plain(family, text, **merge, density=0.5, evaluations=6, remeasure=0)
+    config = write_plain(family, text, **merge, density=0.5, remeasure=0)
     del config["dtype"]
     return config
 

@@ -73,20 +73,16 @@ print(codes)
 """
 
 
-def write_search(family: dict[str, Path], other: Path) -> None:
-    models, texts = {**family, "c": other}, write_texts("one", "two", block=64)
+@pytest.mark.slow
+def test_killed_six_times_a_search_ends_as_if_undisturbed_and_ctrl_c_says_how_to_go_on(
+    family: dict[str, Path], make_model: Callable[..., Path]
+) -> None:
+    models = {**family, "c": make_model("killed", 70, family["base"])}
+    texts = write_texts("one", "two", block=64)
     more = {"density": 0.5, "evaluations": 14, "remeasure": 3}
     config = write_plain(models, texts, names="abc", method="dare_ties", **more)
     del config["dtype"]
     write(config)
-
-
-@pytest.mark.slow
-def test_killed_six_times_a_search_ends_as_if_undisturbed_and_ctrl_c_says_how_to_go_on(
-    family: dict[str, Path],
-    make_model: Callable[..., Path],
-) -> None:
-    write_search(family, make_model("killed", 70, family["base"]))
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT],

@@ -126,7 +126,9 @@ def read_draft(
     ]
     if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family)
-    full = _complete_options(merge, given, spec.search, download=download)
+    full = with_adapter_cache(merge, decided(given)) if download else decided(given)
+    if full.random_seed is None:
+        full = full.model_copy(update={"random_seed": spec.search.seed})
     # mergekit plans only merges of models that are there.
     can_plan = download or (family.is_here and not family.problems)
     space, more = _build_space(written, merge, spec.search, full if can_plan else None)
@@ -178,18 +180,6 @@ def _refuse_code(config: Path, code: Sequence[str]) -> None:
             f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
             "--trust-run (trust_run=True)"
         )
-
-
-def _complete_options(
-    merge: MergeConfig, given: MergeOptions, search: SearchSpec, *, download: bool
-) -> MergeOptions:
-    """Return the given options with a device and a seed, and a folder for adapters."""
-    options = decided(given)
-    if download:
-        options = with_adapter_cache(merge, options)
-    if options.random_seed is None:
-        options = options.model_copy(update={"random_seed": search.seed})
-    return options
 
 
 def _build_space(

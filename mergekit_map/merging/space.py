@@ -281,7 +281,12 @@ def weight_table(
     """
     zero = dict.fromkeys(space.names, 0.0)
     constant = _planned(space.config(zero), model_config, options)
-    bare = _without_numbers(space)
+    template = copy.deepcopy(dict(space.template))
+    for entry in model_entries(template):
+        if entry.weight is not None:
+            for key, _ in leaves_of(entry.weight, entry.weight_key):
+                put(template, key, 0.0)
+    bare = replace(space, template=template)
     origin = _planned(bare.config(zero), model_config, options)
     slopes = {}
     for name in space.names:
@@ -333,12 +338,3 @@ def _planned(
                     of_model = weights.setdefault(model, {})
                     of_model[task.output_weight.name] = parameters["weight"]
     return weights
-
-
-def _without_numbers(space: MergeSpace) -> MergeSpace:
-    template = copy.deepcopy(dict(space.template))
-    for entry in model_entries(template):
-        if entry.weight is not None:
-            for key, _ in leaves_of(entry.weight, entry.weight_key):
-                put(template, key, 0.0)
-    return replace(space, template=template)

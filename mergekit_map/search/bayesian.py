@@ -156,7 +156,12 @@ def bin_scores(
     for index in range(n):
         inside = errors[(bins == index) & ~np.isnan(errors)]
         if len(inside):
-            scores[index] = inside.mean() + _deviation_of_mean(inside, rng) / 2
+            kept = max(1, len(inside) - math.ceil(DROPPED * len(inside)))
+            draws = (
+                rng.choice(inside, kept, replace=False) for _ in range(N_BOOTSTRAPS)
+            )
+            deviation = np.std([draw.mean() for draw in draws])
+            scores[index] = inside.mean() + deviation / 2
     known = scores[~np.isnan(scores)]
     return np.where(np.isnan(scores), known.max() if len(known) else 0.0, scores)
 
@@ -177,14 +182,6 @@ def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:
         if variance > 0:
             totals[is_known] += (values - guesses)[is_known] ** 2 / variance
     return np.where(n_known > 0, totals / np.maximum(n_known, 1), math.nan)
-
-
-def _deviation_of_mean(errors: FloatArray, rng: np.random.Generator) -> float:
-    kept = max(1, len(errors) - math.ceil(DROPPED * len(errors)))
-    means = [
-        rng.choice(errors, kept, replace=False).mean() for _ in range(N_BOOTSTRAPS)
-    ]
-    return float(np.std(means))
 
 
 def _place_values(d: int) -> IntArray:

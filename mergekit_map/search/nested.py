@@ -111,7 +111,17 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
 def _search_pair(
     study: Study, groups: _Groups, readings: Anchors, measure_on: MeasureOn
 ) -> StudyResult:
-    surrogates = study.fit(_measure_pair(study, groups, measure_on))
+    """Search as plain MAP does, in the coefficients of the pair."""
+    planned = design(study)
+    candidates = [(role, flat(merge, groups)) for role, merge in planned]
+    # Merges of a pair are the same merge of the models where they differ only in the
+    # coefficient of a group whose weights are all 0. The first of them is kept.
+    in_pair = {merge_key(flat(c, groups)): c for _, c in reversed(planned)}
+    latest = {e.key: e for e in measure_on(study.tasks, candidates)}
+    surrogates = study.fit(
+        e.model_copy(update={"coefficients": in_pair[e.key[0]]})
+        for e in latest.values()
+    )
     front = study.predicted_front(surrogates)
     predicted = study.predict(surrogates, front)
     remeasured = front[farthest_point_subset(predicted, study.search.remeasure)]
@@ -120,22 +130,6 @@ def _search_pair(
     rows, selected = study.choose(surrogates, front, readings)
     merges = [flat(study.named(row), groups) for row in rows]
     return StudyResult(surrogates, merges, selected, groups)
-
-
-def _measure_pair(
-    study: Study, groups: _Groups, measure_on: MeasureOn
-) -> list[Evaluation]:
-    """Measure the design of plain MAP, in the coefficients of the pair."""
-    planned = design(study)
-    candidates = [(role, flat(merge, groups)) for role, merge in planned]
-    # Merges of a pair are the same merge of the models where they differ only in the
-    # coefficient of a group whose weights are all 0. The first of them is kept.
-    in_pair = {merge_key(flat(c, groups)): c for _, c in reversed(planned)}
-    latest = {e.key: e for e in measure_on(study.tasks, candidates)}
-    return [
-        e.model_copy(update={"coefficients": in_pair[e.key[0]]})
-        for e in latest.values()
-    ]
 
 
 @dataclass(frozen=True)

@@ -76,15 +76,9 @@ def next_round(
         return []
     if n_spent(study, rounds, known) >= wanted_evaluations(study):
         return []
-    if not surrogates:
-        return _one_more(study, rounds, known)
-    return refinement_round(study, rounds, known, surrogates)
-
-
-def _one_more(
-    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
-) -> list[Candidate]:
-    """Propose a further merge of the first design, for those that failed."""
+    if surrogates:
+        return refinement_round(study, rounds, known, surrogates)
+    # A further merge of the first design, for those that failed.
     X = _tried(study, rounds, known)
     rng = np.random.default_rng(study.search.seed)
     points = make_design(study.search.design, len(X) + 1, study.box, X, rng)

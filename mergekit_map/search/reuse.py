@@ -88,8 +88,13 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
         if len(cells) != len(columns):
             problems.append(f"{line}: got {len(cells)} cells, not {len(columns)}")
             continue
+        # Empty cells were not measured. Coefficients are required, and the value of a
+        # task whose standard error is there.
+        filled = {n: cell for n, cell in zip(columns, cells, strict=True) if cell}
+        values = [f"{task} value" for task in study.tasks if f"{task} stderr" in filled]
+        required = dict.fromkeys([*study.bounds, *values], "")
         try:
-            row = _read_row(dict(zip(columns, cells, strict=True)), row_type, study)
+            row = row_type.model_validate(required | filled).model_dump(by_alias=True)
         except ValidationError as error:
             wrong = error.errors(include_url=False)
             problems += [f"{line}: {one['loc'][0]}: {in_words(one)}" for one in wrong]
@@ -102,20 +107,6 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
     if problems:
         raise with_count(path, [f"{path}:{problem}" for problem in problems])
     return [*known.values()]
-
-
-def _read_row(
-    cells: Mapping[str, str], row_type: type[BaseModel], study: Study
-) -> dict[str, Any]:
-    """Read the values of a row by column; raise ValidationError for wrong ones.
-
-    Empty cells were not measured. Coefficients are required, and the value of a task
-    whose standard error is there.
-    """
-    filled = {name: cell for name, cell in cells.items() if cell}
-    values = [f"{task} value" for task in study.tasks if f"{task} stderr" in filled]
-    required = dict.fromkeys([*study.bounds, *values], "")
-    return row_type.model_validate(required | filled).model_dump(by_alias=True)
 
 
 def add_imported(

@@ -134,7 +134,12 @@ def fit_surrogate(
     if kind == "quadratic":
         _check_identified(X, data.features)
         return data.fit_quadratic()
-    _check_distinct(X)
+    d, n_distinct = X.shape[1], len(np.unique(X, axis=0))
+    if n_distinct < 3:  # which show no curvature
+        raise DesignError(
+            f"a surrogate in {d} coefficients needs at least 3 distinct merges, but "
+            f"only {n_distinct} were evaluated; evaluate at least {3 - n_distinct} more"
+        )
     if kind == "regularized":
         return data.fit_regularized()
     process = data.fit_residual_gp()
@@ -143,16 +148,6 @@ def fit_surrogate(
     quadratic = data.fit_regularized()
     limit = _CLEARLY_SMALLER * process.quality.loo_error
     return quadratic if quadratic.quality.loo_error < limit else process
-
-
-def _check_distinct(X: FloatArray) -> None:
-    """Raise DesignError for fewer distinct merges than show any curvature."""
-    d, n_distinct = X.shape[1], len(np.unique(X, axis=0))
-    if n_distinct < 3:
-        raise DesignError(
-            f"a surrogate in {d} coefficients needs at least 3 distinct merges, but "
-            f"only {n_distinct} were evaluated; evaluate at least {3 - n_distinct} more"
-        )
 
 
 def _check_identified(X: FloatArray, features: FloatArray) -> None:

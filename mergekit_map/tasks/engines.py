@@ -98,7 +98,9 @@ def choose_engines(
 
 def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
     requested = spec.engine
-    is_random = _is_random(task)
+    with quiet():  # lm-eval logs options that contradict each other
+        options = [normalize_gen_kwargs(request.args[1]) for request in task.requests]
+    is_random = any(found["do_sample"] for found in options)
     if requested.name != "auto":
         if requested.name != HF and is_random:
             return EngineChoice(HF, _DRAWS)
@@ -115,13 +117,6 @@ def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
     else:
         return EngineChoice(VLLM, f"vLLM {installed} is installed", open=True)
     return EngineChoice(HF, why, open=True)
-
-
-def _is_random(task: HarnessTask) -> bool:
-    """Whether a task has the model sample its answers, instead of the likeliest."""
-    with quiet():  # lm-eval logs options that contradict each other
-        found = [normalize_gen_kwargs(request.args[1]) for request in task.requests]
-    return any(options["do_sample"] for options in found)
 
 
 def installed_vllm() -> str | None:

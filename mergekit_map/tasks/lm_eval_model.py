@@ -267,7 +267,10 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
     if documents is None or answers is None:
         stderr = _standard_error(task, samples)
     else:
-        stderr = _error_of_some(answers)
+        weights = np.array(answers.weights)
+        stderr = ratio_standard_error(np.array(answers.values) * weights, weights)
+        if stderr is not None and answers.exponential:
+            stderr *= answers.mean
     return Measurement(
         value=value,
         stderr=stderr,
@@ -372,14 +375,6 @@ def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
     if task.by_size:
         return float(metrics.pooled_sample_stderr(errors, sizes))
     return float(metrics.unweighted_mean_stderr(errors))
-
-
-def _error_of_some(answers: Answers) -> float | None:
-    weights = np.array(answers.weights)
-    error = ratio_standard_error(np.array(answers.values) * weights, weights)
-    if error is None or not answers.exponential:
-        return error
-    return error * answers.mean
 
 
 def _record(task: HarnessTask, leaf: str, sample: Mapping[str, Any]) -> dict[str, Any]:

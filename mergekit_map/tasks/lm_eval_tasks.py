@@ -185,8 +185,13 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
         InvalidTask: there is no such task or file, or it cannot be loaded.
     """
     if is_task_file(name):
-        manager = TaskManager(include_defaults=False)
-        known_as = str(_check_file(directory / name))
+        manager, path = TaskManager(include_defaults=False), directory / name
+        with setting_up():  # functions that a task names are code, and not loaded yet
+            content = load_yaml(path, resolve_func=False)
+        if "group" in content:
+            text = f"{path} is a group, which lm-eval finds by name alone"
+            raise InvalidTask(_KEY, f"{text}; give its tasks one by one")
+        known_as = str(path.resolve())
     else:
         manager = built_in_tasks()
         known_as = name
@@ -237,16 +242,6 @@ def built_in_tasks() -> TaskManager:
         _yaml_loader, "load_yaml", lambda path, **_: copy.deepcopy(read_once(path))
     ):
         return TaskManager()
-
-
-def _check_file(path: Path) -> Path:
-    """Return the absolute path of a task's file; raise InvalidTask for a group."""
-    with setting_up():  # functions that a task names are code, and not loaded yet
-        content = load_yaml(path, resolve_func=False)
-    if "group" in content:
-        text = f"{path} is a group, which lm-eval finds by name alone; give its tasks"
-        raise InvalidTask(_KEY, f"{text} one by one")
-    return path.resolve()
 
 
 def cached_templates() -> AbstractContextManager[Any]:

@@ -59,22 +59,17 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
 def _open(opening: Opening) -> Worker:
     sys.path[:] = opening.paths
     torch.set_num_threads(opening.threads)
-    for name in opening.sources:
-        _import_by_path(name)
+    for name in opening.sources:  # lm-eval names these modules by their paths
+        spec = importlib.util.spec_from_file_location(name, f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     project: Project = pickle.loads(opening.project)
     sys.path.append(sys.path.pop(0))  # as after a module was imported by one process
     worker = Worker(open_merges(project))
     worker.open()
     return worker
-
-
-def _import_by_path(name: str) -> None:
-    """Import a module under the name that lm-eval gives it: its path."""
-    spec = importlib.util.spec_from_file_location(name, f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
 
 
 def _portable(error: BaseException) -> Exception:

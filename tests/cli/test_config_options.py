@@ -14,7 +14,7 @@ from mergekit_map.workflows.init import map_block
 
 @pytest.fixture
 def options(family: dict[str, Path]) -> list[str]:
-    """Options of a merge that works."""
+    """Options of a merge that works, and the texts that they name."""
     Path("fr.txt").write_text("hello world, one plus two\n" * 30)
     Path("de.jsonl").write_text('{"id": 1, "body": "def return x"}\n' * 30)
     models = ["--base", str(family["base"])]

@@ -15,17 +15,14 @@ from runs import invoke, write_plain
 
 @pytest.fixture(scope="module")
 def searched(family: dict[str, Path], module_folder: Path) -> Path:
-    """A folder with a finished search, ``run``."""
+    """A folder with a finished search, ``run``, and another one beside it."""
     write_plain(family)
     invoke("search", "config.yml", "run")
+    shutil.copytree("run", "other.run")
     return module_folder
 
 
-@pytest.fixture(autouse=True)
-def place(searched: Path, tmp_path: Path) -> None:
-    """Work in a copy, where ``run`` has another search that it can go on from."""
-    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
-    shutil.copytree("run", "other.run")
+pytestmark = pytest.mark.usefixtures("place")
 
 
 def test_quiet_commands_print_the_path_of_what_they_made_and_nothing_else() -> None:

@@ -46,17 +46,21 @@ class Compared:
 
 
 @pytest.fixture(scope="module")
-def compared(
-    family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Compared]:
-    folder = tmp_path_factory.mktemp("compared")
-    run = folder / "run"
+def compared(family: dict[str, Path], module_folder: Path) -> Iterator[Compared]:
+    Path("greeting.txt").write_text("hello world, one plus two\n" * 4)
+    Path("code.txt").write_text("def return x\n" * 6)
+    files = {name: str(module_folder / f"{name}.txt") for name in ("greeting", "code")}
+    tasks = {n: {"perplexity": {"file": f}, "block": 16} for n, f in files.items()}
+    # Whose front has points to measure, where these models hardly differ.
+    plain = {"remeasure": 0, "surrogate": "quadratic", "refine": False}
+    write_plain(family, tasks, evaluations=7, **plain)
+    run = module_folder / "run"
     with pytest.MonkeyPatch.context() as patch, fronts_of_few_points(24):
         few = partial(ComparisonSpec, points=POINTS)
         patch.setattr(contest, "ComparisonSpec", few)  # what the command asks for
         patch.setattr(baselines, "SCALARS", SCALARS)
         patch.setattr(baselines, "SCALES", SCALES)
-        invoke("search", write_config(folder, family), run)
+        invoke("search", "config.yml", run)
         front = read(run / "front.json")
         searched = len(lines(run))
         # Within MOEA/D, after random merges on both tasks, then within a scan.
@@ -66,25 +70,6 @@ def compared(
                 assert "\nstopped; to go on" in compare(run, code=130)
         assert not (run / "compare").exists()
         yield Compared(run, front, searched, compare(run))
-
-
-def write_config(folder: Path, family: dict[str, Path]) -> Path:
-    """Write a configuration of two models, measured on two texts."""
-    texts = {
-        "greeting": "hello world, one plus two\n" * 4,
-        "code": "def return x\n" * 6,
-    }
-    tasks = {}
-    for name, text in texts.items():
-        file = folder / f"{name}.txt"
-        file.write_text(text)
-        tasks[name] = {"perplexity": {"file": str(file)}, "block": 16}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        # Whose front has points to measure, where these models hardly differ.
-        plain = {"remeasure": 0, "surrogate": "quadratic", "refine": False}
-        write_plain(family, tasks, evaluations=7, **plain)
-    return folder / "config.yml"
 
 
 def compare(*runs: Path, more: tuple[str, ...] = (), code: int = 0) -> str:

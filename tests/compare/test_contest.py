@@ -52,18 +52,14 @@ def measuring(study: Study, log: EvaluationLog, evaluate: Evaluator) -> MeasureM
     return measure_merges
 
 
-def true_front(study: Study) -> list[dict[str, float]]:
-    """List merges on the line between the two points: no other dominates them."""
-    start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
-    return [study.named(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
-
-
 def contested(study: Study, path: Path, evaluate: Evaluator) -> Contest:
     """Measure a design, as a search does, and hold the true front against rivals."""
+    # Merges on the line between the two points: no other dominates them.
+    start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
+    front = [study.named(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
     with open_log(path / "evaluations.jsonl") as log:
         measure(study, next_round(study, [], []), evaluate, log)
-        measure_merges = measuring(study, log, evaluate)
-        return run_contest(study, true_front(study), SPEC, log, measure_merges)
+        return run_contest(study, front, SPEC, log, measuring(study, log, evaluate))
 
 
 def fitted(study: Study, path: Path) -> dict[str, Surrogate]:

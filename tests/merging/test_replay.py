@@ -50,14 +50,6 @@ def wide(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
     return numbers.to(dtype).reshape(shape)
 
 
-def weights_of(n: int, *, negative: bool) -> list[float]:
-    weights = torch.rand(n, generator=torch.Generator().manual_seed(n)).tolist()
-    if negative:
-        # Weights that add up to nothing, for some of those that are kept.
-        weights[1::2] = [-weight for weight in weights[: n // 2]]
-    return weights
-
-
 def parameters_of(method: str, n: int, **more: Any) -> dict[str, Any]:
     parameters = {"normalize": False, "lambda": 1, "int8_mask": False, "rescale": False}
     by_model = {"density": dict.fromkeys(range(1, n + 1), 0.5)}
@@ -122,7 +114,10 @@ def test_every_method_in_every_dtype_and_shape_has_mergekits_bits(
     cases = list(itertools.product(counts, shapes, (False, True)))
     for (n, shape, negative), rule in zip(cases, rules(), strict=False):
         tensors = [wide(shape, dtype, seed) for seed in range(n + 1)]
-        weights = weights_of(n, negative=negative)
+        weights = torch.rand(n, generator=torch.Generator().manual_seed(n)).tolist()
+        if negative:
+            # Weights that add up to nothing, for some of those that are kept.
+            weights[1::2] = [-weight for weight in weights[: n // 2]]
         densities = {"density": dict.fromkeys(range(1, n + 1), density)}
         assert_written_as_by_mergekit(method, tensors, weights, **rule, **densities)
 

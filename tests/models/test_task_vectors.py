@@ -86,21 +86,17 @@ def test_figures_are_those_of_whole_tensors(store: Store, dtype: torch.dtype) ->
         assert pair.sign_conflicts == pytest.approx(opposite)
 
 
-def large_family(store: Store) -> tuple[ModelWeights, dict[str, ModelWeights]]:
-    """Make matrices whose rows are alike, as they are in a model, and vectors."""
+def test_spread_rows_estimate_what_all_rows_give(store: Store) -> None:
+    # Matrices whose rows are alike, as they are in a model, and vectors.
     generator = torch.Generator().manual_seed(0)
     shapes = {"up": (4096, 128), "down": (128, 4096), "norm": (128,), "one": (1, 128)}
-    base = {n: torch.randn(s, generator=generator) for n, s in shapes.items()}
+    front = {n: torch.randn(s, generator=generator) for n, s in shapes.items()}
     shift = {n: torch.randn(s, generator=generator) * 0.02 for n, s in shapes.items()}
     models = {}
     for name in "xy":
         own = {n: torch.randn(s, generator=generator) * 0.02 for n, s in shapes.items()}
-        models[name] = store(name, {n: base[n] + shift[n] + own[n] for n in shapes})
-    return store("base", base), models
-
-
-def test_spread_rows_estimate_what_all_rows_give(store: Store) -> None:
-    base, models = large_family(store)
+        models[name] = store(name, {n: front[n] + shift[n] + own[n] for n in shapes})
+    base = store("base", front)
 
     exact = measure_vectors(base, models)
     sampled = measure_vectors(base, models, budget=60_000)

@@ -51,10 +51,6 @@ def run(
     return result, [call.args[0] for call in listener.on_notice.call_args_list]
 
 
-def fitted(result: StudyResult) -> set[int]:
-    return {s.quality.n for s in result.surrogates.values()}
-
-
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -80,7 +76,7 @@ def test_imported_merges_take_the_place_of_new_ones_once_where_they_are_fitted(
 
     # 10 evaluations: 2 anchors, 5 imported, 3 new; and the chosen point.
     assert len(evaluate.calls) == 2 * (10 - 5 + 1)
-    assert fitted(first) == {10 + 1}
+    assert {s.quality.n for s in first.surrogates.values()} == {10 + 1}
     assert "12 measurements of 6 merges imported" in said[0]
     assert "5 lie within the bounds and are fitted" in said[0]
     before = logged(tmp_path / "run")

@@ -166,13 +166,9 @@ def test_a_search_ends_no_worse_than_the_base_anywhere(tmp_path: Path) -> None:
     assert losses["b"] <= 1 + 1e-6
     assert losses["c"] <= 1 + 1e-6
     # With b and c at w, a may be as large as (2 w - 2 w^2)^(1/2): at most at w = 1/2.
-    assert losses["a"] == pytest.approx(min_loss_of_a(), abs=0.002)
-
-
-def min_loss_of_a() -> float:
     w = np.linspace(0, 0.5, 100_001)
-    a = np.sqrt(2 * w - 2 * w**2)
-    return float(((1 - a) ** 2 + 2 * w**2).min())
+    least = ((1 - np.sqrt(2 * w - 2 * w**2)) ** 2 + 2 * w**2).min()
+    assert losses["a"] == pytest.approx(least, abs=0.002)
 
 
 def test_a_partial_front_of_a_whole_log_is_that_of_the_end_whatever_rivals_measured(

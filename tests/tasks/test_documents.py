@@ -41,8 +41,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def _files(folder: Path, documents: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+def _files(folder: Path, documents: list[str]) -> None:
     (folder / "text.txt").write_text("\n".join(documents))
     (folder / "own_lengths.py").write_text(LENGTHS)
     write_choices(folder)

@@ -23,15 +23,6 @@ def load(folder: Path, *, draws: bool = False, **own: Any) -> tuple[MapBlock, An
     return MapBlock.model_validate({"tasks": specs}), tasks
 
 
-def install(monkeypatch: pytest.MonkeyPatch, folder: Path, version: str) -> None:
-    """Put the mark of an installed package where Python looks for them."""
-    info = folder / f"vllm-{version}.dist-info"
-    info.mkdir()
-    text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
-    (info / "METADATA").write_text(text)
-    monkeypatch.syspath_prepend(str(folder))
-
-
 def choose(
     folder: Path, *, on_gpu: bool, draws: bool = False, **block: Any
 ) -> EngineChoice:
@@ -50,7 +41,12 @@ def test_vllm_is_taken_where_it_is_installed_and_runs(
     for on_gpu in (False, True):
         found = choose(folder, on_gpu=on_gpu)
         assert (found.name, found.why) == ("hf", "vLLM is not installed")
-    install(monkeypatch, folder, version)
+    # The mark of an installed package, where Python looks for them.
+    info = folder / f"vllm-{version}.dist-info"
+    info.mkdir()
+    text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+    (info / "METADATA").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
 
     assert choose(folder, on_gpu=False).name == on_cpu
     found = choose(folder, on_gpu=True)

@@ -15,19 +15,15 @@ from mergekit_map.config.tasks import TextSource
 from mergekit_map.errors import EvaluationError, InvalidTask
 from mergekit_map.tasks import perplexity
 from mergekit_map.tasks.base import quiet
-from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import make_blocks, read_documents
 from mergekit_map.types import Measurement
 
 
-def load(bench: Bench, documents: list[str], **options: Any) -> LoadedTask:
+def measure(bench: Bench, documents: list[str], **options: Any) -> Measurement:
     path = bench.folder / "text.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in documents))
-    return bench.load(perplexity={"file": "text.jsonl"}, **options)
-
-
-def measure(bench: Bench, documents: list[str], **options: Any) -> Measurement:
-    return bench.prepare(load(bench, documents, **options), batch_size="auto")()
+    task = bench.load(perplexity={"file": "text.jsonl"}, **options)
+    return bench.prepare(task, batch_size="auto")()
 
 
 def rolling_loglikelihood(bench: Bench, document: str, block: int) -> float:

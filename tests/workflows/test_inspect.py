@@ -47,10 +47,6 @@ def cut_short(model: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def pickle(model: Path) -> None:
-    (model / "model.safetensors").rename(model / "pytorch_model.bin")
-
-
 def make_nan(tensors: dict[str, torch.Tensor]) -> None:
     tensors[UP][3, 4] = float("nan")
 
@@ -111,7 +107,11 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "and [64, 32] in",
     ),
     "cut short": (cut_short, "weights", "its download may have been cut"),
-    "pickled": (pickle, "weights", "its pickled weights"),
+    "pickled": (
+        lambda model: (model / "model.safetensors").rename(model / "pytorch_model.bin"),
+        "weights",
+        "its pickled weights",
+    ),
     "not a number": (edit_tensors(make_nan), "weights-not-finite", f"('{UP}')"),
     "another family": (edit_tensors(start_anew), "unrelated", "not a fine-tune of"),
     "another base": (

@@ -20,6 +20,7 @@ from runs import (
 
 from mergekit_map import load_project
 from mergekit_map.errors import ConfigError
+from mergekit_map.utils.files import digest
 
 Models = dict[str, Path]
 
@@ -55,22 +56,15 @@ def place(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     for path in (*files, *(folder / "run/recipes").iterdir()):
         path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
     change_json(files[0], lambda manifest: manifest.update(directory="/old"))
-    _measured_as(folder / "run")
+    # It is what another machine wrote, whose paths began with /old.
+    manifest = read(files[0])
+    new = digest(manifest["identity"])
+    for path in (files[0], folder / "run/evaluations.jsonl"):
+        path.write_text(path.read_text().replace(manifest["merge"], new))
+    samples = folder / "run/.state/samples"
+    (samples / manifest["merge"]).rename(samples / new)
     monkeypatch.chdir(folder)
     return folder
-
-
-def _measured_as(run: Path) -> None:
-    """Let a folder be what another machine wrote, whose paths began with /old."""
-    from mergekit_map.utils.files import digest
-
-    manifest = read(run / ".state/manifest.json")
-    new = digest(manifest["identity"])
-    for file in (".state/manifest.json", "evaluations.jsonl"):
-        path = run / file
-        path.write_text(path.read_text().replace(manifest["merge"], new))
-    samples = run / ".state/samples"
-    (samples / manifest["merge"]).rename(samples / new)
 
 
 PLACES = ("--model-path", "base=origin", "--model-path", "a=first")

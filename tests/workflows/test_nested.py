@@ -39,21 +39,6 @@ SEARCH = {
 }
 
 
-def write_search(models: dict[str, Path], method: str) -> None:
-    """Four models, three tasks: how far the output layer is from what it should be."""
-    density = 0.7 if method == "dare_ties" else None
-    merge = {"names": NAMES, "method": method, "density": density}
-    write_plain(models, TASKS, TASK_MODULE, **merge, **SEARCH)
-    heads = {
-        n: load_file(path / "model.safetensors")["lm_head.weight"]
-        for n, path in models.items()
-    }
-    base = heads["base"]
-    both = base + 0.8 * (heads["c"] - base) + 0.6 * (heads["d"] - base)
-    targets = {"like_a": heads["a"], "like_b": heads["b"], "like_cd": both}
-    torch.save(targets, "targets.pt")
-
-
 # A method that adds up, and one that elects signs and draws random numbers.
 @pytest.fixture(scope="module", params=["task_arithmetic", "dare_ties"])
 def run_of_method(
@@ -62,11 +47,23 @@ def run_of_method(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Path:
-    """A folder with a finished search, ``out.run``, and what it merged, ``out``."""
+    """A folder with a finished search, ``out.run``, and what it merged, ``out``.
+
+    Four models, three tasks: how far the output layer is from what it should be.
+    """
+    models = {**family, "d": make_model("d", 4, family["base"])}
+    files = {n: load_file(path / "model.safetensors") for n, path in models.items()}
+    heads = {n: tensors["lm_head.weight"] for n, tensors in files.items()}
+    base = heads["base"]
+    both = base + 0.8 * (heads["c"] - base) + 0.6 * (heads["d"] - base)
+    targets = {"like_a": heads["a"], "like_b": heads["b"], "like_cd": both}
+    density = 0.7 if request.param == "dare_ties" else None
+    merge = {"names": NAMES, "method": request.param, "density": density}
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        write_search({**family, "d": make_model("d", 4, family["base"])}, request.param)
+        torch.save(targets, "targets.pt")
+        write_plain(models, TASKS, TASK_MODULE, **merge, **SEARCH)
         invoke("run", "config.yml", "out")
     return folder
 

@@ -35,12 +35,6 @@ TASKS = ("low", "high")
 Models = dict[str, Path]
 
 
-def configure(models: Models, names: str, **search: Any) -> None:
-    merge = {"names": names, "method": "ties", "density": 0.5}
-    spec = {"evaluations": 10, "remeasure": 2, **search}
-    write_plain(models, TASKS, MODULE, **merge, **spec)
-
-
 @pytest.fixture(scope="module")
 def searched(family: Models, module_folder: Path) -> Path:
     """A folder with a search of two models, ``run``."""
@@ -53,7 +47,9 @@ def search(
     models: Models, names: str, run: str = "run", *, code: int = 0, **more: Any
 ) -> str:
     """Search, and give what is said, in one line."""
-    configure(models, names, **more)
+    merge = {"names": names, "method": "ties", "density": 0.5}
+    spec = {"evaluations": 10, "remeasure": 2, **more}
+    write_plain(models, TASKS, MODULE, **merge, **spec)
     return " ".join(invoke("search", "config.yml", run, code=code).output.split())
 
 
