@@ -243,6 +243,8 @@ class EvaluationLog:
 
     def append(self, evaluation: Evaluation) -> None:
         """Append a measurement; it is on the disk when this returns."""
+        if self._evaluations and not self.path.exists():  # its folder was renamed
+            raise unwritable(self.path, FileNotFoundError("it is no longer there"))
         line = json.dumps(evaluation.model_dump(mode="json"))
         append_durably(self.path, f"{line}\n".encode())
         self._evaluations.append(evaluation)
@@ -264,7 +266,6 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
         bytes_of_lines = sum(len(line) + 1 for line in whole_lines(path))
         if path.exists() and bytes_of_lines < path.stat().st_size:
             os.truncate(path, bytes_of_lines)
-        path.touch()
         yield EvaluationLog(path, evaluations)
 
 

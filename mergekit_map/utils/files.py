@@ -49,11 +49,10 @@ def append_durably(path: Path, data: bytes) -> None:
     """Append to a file and flush it to the disk.
 
     Raises:
-        ArtifactError: the file is not there, or the disk is full, for example.
+        ArtifactError: the disk is full, for example.
     """
     try:
-        with path.open("rb+") as file:
-            file.seek(0, os.SEEK_END)
+        with path.open("ab") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
