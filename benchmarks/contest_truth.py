@@ -19,7 +19,7 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 from sklearn.metrics import r2_score
 
-from mergekit_map.compare.opponents import sobol_points
+from mergekit_map.optimize.design import draw_sobol
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.samples import Itemised, compare_items
 from mergekit_map.types import Measurement, Metric
@@ -127,7 +127,7 @@ def plain_design(bounds: Array, n: int, seed: int) -> Array:
     """Give the anchors of a box (d, 2) from 0, and Sobol points, (n, d)."""
     anchors = anchor_merges(len(bounds))
     rng = np.random.default_rng(seed)
-    U = sobol_points(len(bounds), max(n - len(anchors), 1), rng)
+    U = draw_sobol(max(n - len(anchors), 1), len(bounds), rng)
     return np.vstack([anchors, U * bounds[:, 1]])[:n]
 
 
@@ -139,7 +139,7 @@ def anchor_merges(d: int) -> Array:
 def unseen_merges(bounds: Array) -> Array:
     """Draw merges to predict, the same ones for all; (UNSEEN, d)."""
     rng = np.random.default_rng(12345)
-    return np.asarray(sobol_points(len(bounds), UNSEEN, rng) * bounds[:, 1])
+    return np.asarray(draw_sobol(UNSEEN, len(bounds), rng)[:UNSEEN] * bounds[:, 1])
 
 
 def keep_family(

@@ -192,7 +192,8 @@ def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
     The reference point is inferred from the front that the models predict: that of the
     points evaluated begins in the middle and the search would never leave it.
     """
-    evaluations.spend(sobol_points(evaluations.d, 2 * (evaluations.d + 1), rng))
+    n_start = 2 * (evaluations.d + 1)
+    evaluations.spend(draw_sobol(n_start, evaluations.d, rng)[:n_start])
     while evaluations.left:
         seed = draw_seed(rng)
         with _quiet_torch(seed):
@@ -258,7 +259,7 @@ def _acquisitions(model: Any, U: FloatArray, Y: FloatArray, seed: int) -> list[A
     }
     if m > HYPERVOLUME_MAX_TASKS:
         return [parego.qLogNParEGO(model, **of_all) for _ in range(BATCH)]
-    points = sobol_points(U.shape[1], FRONT_SAMPLES, np.random.default_rng(seed))
+    points = draw_sobol(FRONT_SAMPLES, U.shape[1], np.random.default_rng(seed))
     with torch.no_grad():
         predicted = model.posterior(torch.tensor(points)).mean.numpy()
     known = np.vstack([Y, predicted])
@@ -276,17 +277,12 @@ def draw_seed(rng: np.random.Generator) -> int:
     return int(rng.integers(2**31))
 
 
-def sobol_points(d: int, n: int, rng: np.random.Generator) -> FloatArray:
-    """Draw scrambled Sobol points of the unit box, (n, d)."""
-    return draw_sobol(n, d, rng)[:n]
-
-
 def _random(evaluations: Budget, rng: np.random.Generator) -> None:
     evaluations.spend(rng.random((evaluations.left, evaluations.d)))
 
 
 def _sobol(evaluations: Budget, rng: np.random.Generator) -> None:
-    evaluations.spend(sobol_points(evaluations.d, evaluations.left, rng))
+    evaluations.spend(draw_sobol(evaluations.left, evaluations.d, rng))
 
 
 def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
@@ -303,43 +299,27 @@ def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
     _random(evaluations, rng)
 
 
-def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
-    """MOEA/D, tasks scaled by their range in the first population.
-
-    pymoo adds tasks up as they are; the scaling is the one its authors suggest.
-    """
-    directions = _directions(evaluations.m, _population_size(evaluations))
+def _moead(m: int, size: int) -> Algorithm:
+    directions = _directions(m, size)
     neighbours = max(MIN_POPULATION, round(NEIGHBOURHOOD * len(directions)))
-    algorithm = MOEAD(directions, n_neighbors=neighbours)
-    _run(algorithm, evaluations, rng, scaled=True)
+    return MOEAD(directions, n_neighbors=neighbours)
 
 
-def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
-    _run(NSGA2(_population_size(evaluations)), evaluations, rng)
+def _of_pymoo(
+    make: Callable[[int, int], Algorithm], *, scaled: bool = False
+) -> Opponent:
+    """Return an opponent whose algorithm is made for m tasks and a population size."""
 
+    def search(evaluations: Budget, rng: np.random.Generator) -> None:
+        size = max(MIN_POPULATION, round(math.sqrt(2 * evaluations.left)))
+        problem = _Problem(evaluations, scaled=scaled)
+        algorithm, end = make(evaluations.m, size), ("n_eval", evaluations.left)
+        with warnings.catch_warnings():  # NSGA-III switches all off for the process
+            minimize(problem, algorithm, end, seed=draw_seed(rng))
+        # A population that has converged to one point ends before its budget does.
+        _random(evaluations, rng)
 
-def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
-    directions = _directions(evaluations.m, _population_size(evaluations))
-    _run(NSGA3(directions), evaluations, rng)
-
-
-def _sms_emoa(evaluations: Budget, rng: np.random.Generator) -> None:
-    """SMS-EMOA, a child at a time: whoever adds least hypervolume goes."""
-    _run(SMSEMOA(_population_size(evaluations), n_offsprings=1), evaluations, rng)
-
-
-def _run(
-    algorithm: Algorithm,
-    evaluations: Budget,
-    rng: np.random.Generator,
-    *,
-    scaled: bool = False,
-) -> None:
-    problem = _Problem(evaluations, scaled=scaled)
-    with warnings.catch_warnings():  # NSGA-III switches all off for the whole process
-        minimize(problem, algorithm, ("n_eval", evaluations.left), seed=draw_seed(rng))
-    # A population that has converged to one point ends before its budget does.
-    _random(evaluations, rng)
+    return search
 
 
 class _Problem(Problem):  # type: ignore[misc]
@@ -359,10 +339,6 @@ class _Problem(Problem):  # type: ignore[misc]
         out["F"][: len(Y)] = -Y / self._unit
 
 
-def _population_size(evaluations: Budget) -> int:
-    return max(MIN_POPULATION, round(math.sqrt(2 * evaluations.left)))
-
-
 @functools.cache
 def _directions(n_tasks: int, n: int) -> FloatArray:
     """Spread n directions, or one per task if that is more, over the simplex."""
@@ -379,10 +355,13 @@ OPPONENTS: dict[str, Opponent] = {
     "random": _random,
     "sobol": _sobol,
     "grid": _grid,
-    "moead": _moead,
-    "nsga2": _nsga2,
-    "nsga3": _nsga3,
-    "sms_emoa": _sms_emoa,
+    # Tasks are scaled by their range in the first population, as the authors of MOEA/D
+    # suggest; pymoo adds them up as they are.
+    "moead": _of_pymoo(_moead, scaled=True),
+    "nsga2": _of_pymoo(lambda _, size: NSGA2(size)),
+    "nsga3": _of_pymoo(lambda m, size: NSGA3(_directions(m, size))),
+    # A child at a time: whoever adds least hypervolume goes.
+    "sms_emoa": _of_pymoo(lambda _, size: SMSEMOA(size, n_offsprings=1)),
     "cma_es": cma_es,
     "qlognehvi": qlognehvi,
     "optuna": optuna_tpe,

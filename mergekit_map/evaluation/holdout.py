@@ -69,18 +69,15 @@ class HoldoutSplit:
         """Return the documents of the search, and the held-out ones."""
         size = self.measure.size or self.apart.sizes.get(self.name)
         if size is None:
-            size = self.apart.sizes[self.name] = self._count_documents()
+            answers = self.measure().answers
+            if answers is None:
+                raise EvaluationError(
+                    f"task {self.name!r} gave one number and no list with a number for "
+                    "each document, so that none can be held out; return a list, or "
+                    "leave 'holdout' out"
+                )
+            size = self.apart.sizes[self.name] = len(answers.ids)
         return self.apart.divide(self.fingerprint, size)
-
-    def _count_documents(self) -> int:
-        answers = self.measure().answers
-        if answers is None:
-            raise EvaluationError(
-                f"task {self.name!r} gave one number and no list with a number for "
-                "each document, so that none can be held out; return a list, or leave "
-                "'holdout' out"
-            )
-        return len(answers.ids)
 
 
 class HeldOut:

@@ -112,8 +112,7 @@ def elects_signs(name: str) -> bool | None:
 
 def drops_parts(merge: MergeConfig) -> bool:
     """Whether a sum of task vectors sets some of their elements to zero."""
-    method = merge_methods.get(merge["merge_method"])
-    kind = method.sparsification_method
+    kind = merge_methods.get(merge["merge_method"]).sparsification_method
     if kind == SparsificationMethod.magnitude:
         return any(value != 1 for value in settings_of(merge, "density"))
     return kind is not None

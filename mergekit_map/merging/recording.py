@@ -112,8 +112,7 @@ class Recorded:
 
 def record(space: MergeSpace, options: MergeOptions) -> Path:
     """Return the folder of a recorded merge; record it if there is none."""
-    key = recording_key(space, options)
-    folder = recordings_folder() / key
+    folder = recordings_folder() / recording_key(space, options)
     try:
         if not is_whole(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)

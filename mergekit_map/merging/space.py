@@ -116,13 +116,12 @@ class MergeSpace:
         shares = len(models) + bool(self.remainder)
         anchors = {}
         if self.remainder or self.template.get("base_model") is not None:
-            zero = self.remainder_model or BASE
-            anchors[zero] = self._uniform("", 0.0)
-        anchors |= {model: self._uniform(model, 1.0) for model in models}
+            anchors[self.remainder_model or BASE] = dict.fromkeys(self.names, 0.0)
+        for model in models:
+            anchors[model] = {
+                c.name: float(c.model == model) for c in self.coefficients
+            }
         return {**anchors, SOUP: {c.name: 1.0 / shares for c in self.coefficients}}
-
-    def _uniform(self, model: str, weight: float) -> dict[str, float]:
-        return {c.name: weight * (c.model == model) for c in self.coefficients}
 
 
 def build_space(
@@ -179,8 +178,7 @@ def _coefficients(entries: list[ModelEntry]) -> tuple[Coefficient, ...]:
             continue
         label = labels[entry.model]
         if entry.weight is None:
-            place = (*entry.key, "parameters", "weight")
-            places.setdefault(label, []).append(place)
+            places.setdefault(label, []).append((*entry.key, "parameters", "weight"))
             models.setdefault(label, label)
         for key, name in leaves_of(entry.weight, entry.weight_key):
             if names_coefficient(name):

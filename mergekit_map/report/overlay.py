@@ -200,5 +200,4 @@ def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     # Where all points of the front have the same value, the range is of all merges.
     is_flat = np.ptp(front, axis=0) <= 0
     nadir = np.where(is_flat, Y.min(axis=0), front.min(axis=0))
-    width = np.where(is_flat, ranges(Y), ranges(front))
-    return nadir, width
+    return nadir, np.where(is_flat, ranges(Y), ranges(front))

@@ -72,20 +72,14 @@ class Differences(Frozen):
 
     def between(self, first: IntArray, second: IntArray) -> FloatArray:
         """Return those of pairs of merges, in any shape; NaN where not compared."""
-        merges = np.array(self.merges)
-        last = len(merges) - 1
-        rows = np.searchsorted(merges, first).clip(max=last)
-        columns = np.searchsorted(merges, second).clip(max=last)
+        merges, n = np.array(self.merges), len(self.merges)
+        matrix = np.zeros((n, n))  # of the compared merges
+        matrix[np.tril_indices(n, -1)] = [value for row in self.stderr for value in row]
+        matrix += matrix.T
+        rows = np.searchsorted(merges, first).clip(max=n - 1)
+        columns = np.searchsorted(merges, second).clip(max=n - 1)
         compared = (merges[rows] == first) & (merges[columns] == second)
-        return np.where(compared, self.matrix[rows, columns], np.nan)
-
-    @property
-    def matrix(self) -> FloatArray:
-        """Return those of the compared merges, in their order; (r, r)."""
-        lower = np.zeros((len(self.merges),) * 2)
-        rows, columns = np.tril_indices(len(lower), -1)
-        lower[rows, columns] = [value for row in self.stderr for value in row]
-        return lower + lower.T
+        return np.where(compared, matrix[rows, columns], np.nan)
 
 
 def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:

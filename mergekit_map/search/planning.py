@@ -108,7 +108,9 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     anchors = study.vectors(merges.values())
     n_anchors = len(merges)
     n_outside = n_anchors - int(study.contains(anchors).sum())
-    imported = _imported(study, known)
+    measured = {e.key[0]: e.coefficients for e in known if e.role == "imported"}
+    imported = study.vectors(c for key, c in measured.items() if key not in merges)
+    imported = imported[study.contains(imported)]
     is_quadratic = study.search.surrogate == "quadratic"
     needed = n_quadratic_terms(len(study.bounds)) if is_quadratic else 3
     count = wanted_evaluations(study)
@@ -137,14 +139,6 @@ def wanted_evaluations(study: Study) -> int:
     times = 1 if study.search.hours is None else _TIMES
     default = 2 * n_quadratic_terms(len(study.bounds))
     return study.search.evaluations or times * default
-
-
-def _imported(study: Study, known: Sequence[Evaluation]) -> FloatArray:
-    """List the imported merges within the bounds, no reference points; (k, d)."""
-    anchors = {merge_key(c) for c in study.fixed.values()}
-    merges = {e.key[0]: e.coefficients for e in known if e.role == "imported"}
-    points = study.vectors(c for key, c in merges.items() if key not in anchors)
-    return points[study.contains(points)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -141,7 +141,7 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         _set_shots(loaded, spec)
         with setting_up():
             build_requests(loaded, spec.limit)
-        with setting_up(_REHEARSED), separate_randomness():
+        with setting_up(_ACCEPT_ANY_ANSWER), separate_randomness():
             results: Mapping[str, Any] = lm_eval.evaluate(
                 lm=_AnyPrompt(),
                 task_dict=with_documents(loaded, None),
@@ -170,7 +170,7 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
 
 
 class _AnyPrompt(DummyLM):  # type: ignore[misc]
-    """lm-eval's dummy model, which refuses an empty prompt, without that."""
+    """lm-eval's dummy model, which takes an empty prompt, too."""
 
     def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
         return ["lol"] * len(requests)
@@ -207,18 +207,18 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     return loaded
 
 
-_FOUND = (
+_LOOK_FOR_DATA = (
     "its dataset must be on the Hub or, offline, in the cache, its data_files absolute "
     "paths, and what it imports installed, such as lm-eval[ifeval]"
 )
-_REHEARSED = (
+_ACCEPT_ANY_ANSWER = (
     "its functions got made-up answers, 'lol' where text is generated, and must accept "
     "any answer"
 )
 
 
 @contextmanager
-def setting_up(remedy: str = _FOUND) -> Iterator[None]:
+def setting_up(remedy: str = _LOOK_FOR_DATA) -> Iterator[None]:
     """Convert errors of lm-eval or a task's code to a message with a remedy."""
     try:
         yield

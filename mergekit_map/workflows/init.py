@@ -66,7 +66,7 @@ class NewMerge:
     models: Sequence[str]
     base: str | None  # None: that of the models, where they are adapters of one
     method: str
-    dtype: str | None  # None: that of the base model
+    dtype: str | None  # None: that of the base model, where that is a folder
     density: float | None = None  # None: the usual one of methods that drop weights
 
 

@@ -175,6 +175,7 @@ class _MergeAndChat:
         return view
 
     def _merge(self, view: View) -> View:
+        from mergekit_map.browse.view import View
         from mergekit_map.workflows.select import refuse_other_front
 
         run = self.folder.path
@@ -184,7 +185,7 @@ class _MergeAndChat:
         refuse_existing(out)
         options = self.make_options(f"opening {run}")
         merge_and_show(run, out, options, {"index": view.at}, trust_run=self.trust_run)
-        return type(view).of(self.folder.read_front())
+        return View.of(self.folder.read_front())
 
     @cached_property
     def chat_models(self) -> ChatModels:
