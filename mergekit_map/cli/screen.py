@@ -203,9 +203,10 @@ class TerminalReporter(Callback):
         self._live.stop()
 
     def on_start(self, started: Started) -> None:
-        """Announce how much will be measured at most."""
+        """Announce how much will be measured at most, with what is known."""
         most = f"at most {started.total} measurements, each of a merge on a task"
-        self.on_notice(f"searching: {most}")
+        known = f"; {n} of them are known" if (n := len(started.known)) else ""
+        self.on_notice(f"searching: {most}{known}")
 
     def on_progress(self, progress: Progress) -> None:
         """Show which merge is being measured on which task."""

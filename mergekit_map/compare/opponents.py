@@ -105,7 +105,7 @@ class Budget:
 
 
 # Spends the whole budget; what it asked for is its result.
-Opponent: TypeAlias = Callable[[Budget, np.random.Generator], None]
+Opponent: TypeAlias = Callable[[Budget, np.random.Generator], Any]
 
 
 def check_opponents(names: Iterable[str], n_tasks: int) -> None:
@@ -281,10 +281,6 @@ def _random(evaluations: Budget, rng: np.random.Generator) -> None:
     evaluations.spend(rng.random((evaluations.left, evaluations.d)))
 
 
-def _sobol(evaluations: Budget, rng: np.random.Generator) -> None:
-    evaluations.spend(draw_sobol(evaluations.left, evaluations.d, rng))
-
-
 def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
     """Direct search: the finest full grid that fits, shuffled, then uniform points.
 
@@ -353,7 +349,7 @@ def _directions(n_tasks: int, n: int) -> FloatArray:
 
 OPPONENTS: dict[str, Opponent] = {
     "random": _random,
-    "sobol": _sobol,
+    "sobol": lambda budget, rng: budget.spend(draw_sobol(budget.left, budget.d, rng)),
     "grid": _grid,
     # Tasks are scaled by their range in the first population, as the authors of MOEA/D
     # suggest; pymoo adds them up as they are.

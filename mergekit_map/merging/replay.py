@@ -61,9 +61,10 @@ class TaskVectorReplay:
         """Write base + merged deltas into ``target`` of the same shape, in blocks."""
         base, out = self.base.reshape(-1), target.view(-1)
         deltas = self.deltas.reshape(len(self.models), -1)
-        column = deltas.new_tensor(weights)[:, None]
+        weight_column = deltas.new_tensor(weights)[:, None]
         for block in _blocks(deltas):
-            out[block] = base[block] + self.merge_deltas(deltas[:, block], column)
+            merged = self.merge_deltas(deltas[:, block], weight_column)
+            out[block] = base[block] + merged
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """Merge deltas (n, k) with weights (n, 1) into (k,), as mergekit does."""
@@ -128,7 +129,7 @@ def _sign_consensus(weighted: Tensor) -> Tensor:
     """Return 1 where a delta (n, k) has the sign of the sum of all, else 0 (TIES)."""
     total = _sum(weighted)
     elected_sign = torch.ones_like(total).copysign_(total)  # +1 where it is 0
-    # Numbers, as torch multiplies booleans more slowly.
+    # In place, so 1.0 and 0.0: torch multiplies booleans more slowly.
     return weighted.sign().eq_(elected_sign)
 
 

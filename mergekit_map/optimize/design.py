@@ -47,7 +47,7 @@ def make_design(
             f"evaluations were asked for; allow at least {len(design) - n} more"
         )
     d = len(bounds)
-    # Each anchor repeats at most one of n new points, so n distinct ones remain.
+    # At most one new point is lost for each anchor, so n distinct ones remain.
     U = rng.random((n, d)) if kind == "uniform" else draw_sobol(n, d, rng)
     return _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)[:n]
 

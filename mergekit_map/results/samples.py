@@ -81,14 +81,14 @@ class SampleStore:
 
     def __init__(self, folder: Path, definitions: Mapping[str, str]):
         self._folder = folder
-        self._definitions = definitions  # fingerprint of each task
+        self._fingerprints = definitions  # by task
 
     def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
         """Write a measurement with its records, in place of an earlier one."""
         details = {k: v for k, v in measurement.details.items() if math.isfinite(v)}
         content: dict[str, Any] = {
             "coefficients": request.coefficients,
-            "definition": self._definitions.get(request.task, ""),
+            "definition": self._fingerprints.get(request.task, ""),
             "documents": request.documents,
             "measured": {
                 "value": measurement.value,
@@ -114,10 +114,9 @@ class SampleStore:
             return None
         if file.documents != request.documents:
             return None
-        # Each requested document must have its answer.
-        complete = answers is not None and answers.ids == request.documents
-        if request.documents is not None and not complete:
-            return None
+        answered = None if answers is None else answers.ids
+        if request.documents is not None and answered != request.documents:
+            return None  # some document has no answer
         return Measurement(**measured.model_dump(), answers=answers)
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
@@ -125,8 +124,9 @@ class SampleStore:
         return self._read_file(coefficients, task).answers
 
     def _read_file(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
+        """Read a file; an empty one if there is none by the present definition."""
         file = read_samples(self._folder / task, coefficients)
-        is_current = file.definition == self._definitions.get(task, "")
+        is_current = file.definition == self._fingerprints.get(task, "")
         return file if is_current else SampleFile()
 
 

@@ -212,9 +212,10 @@ def prediction_stderr(
 class Posterior:
     """The posterior for given hyperparameters (Rasmussen and Williams, algorithm 2.1).
 
-    Notation: ``K`` (n, n) covariance of the training data, ``L`` its Cholesky factor,
-    ``k`` (m, n) covariance of new merges with the training data, alpha = K^-1 z;
-    ``features`` (m, t) the terms of the quadratic, 1, w_i and w_i w_j, of new merges.
+    Notation: ``z`` (n,) latent values of the measured merges, ``K`` (n, n) their
+    covariance, noise included, ``L`` its Cholesky factor, alpha = K^-1 z; ``k`` (m, n)
+    covariance of new merges with the measured ones. The prior is a quadratic plus a
+    process, see ``Covariance``.
     """
 
     def __init__(self, data: TrainingData, z: FloatArray, theta: Hyperparameters):

@@ -109,10 +109,9 @@ def test_after_a_move_every_printed_command_works(place: Path) -> None:
 
 @pytest.mark.usefixtures("place")
 def test_a_model_that_is_not_the_one_that_was_measured_is_refused() -> None:
-    swapped = ("base=origin", "a=second", "b=first")
-    options = [word for place in swapped for word in ("--model-path", place)]
+    swap = "--model-path base=origin --model-path a=second --model-path b=first"
 
-    said = fails("merge", "run", "out", *options)
+    said = fails("merge", "run", "out", *swap.split())
 
     assert "the models (a, b) changed since the search" in said
     assert "name the folders of the models that were measured" in said
@@ -188,6 +187,7 @@ def test_a_search_with_models_elsewhere_measures_nothing_again() -> None:
 
     result = invoke("search", "config.yml", "run", *ALL)
 
+    assert f"; {len(log.splitlines())} of them are known" in result.output
     assert "kept but not used" not in result.output
     assert Path("run/evaluations.jsonl").read_bytes() == log
     assert list(read("run/front.json")["coefficients"]) == ["a", "b"]
