@@ -48,7 +48,7 @@ class MethodReplay:
 
 @dataclass(frozen=True, eq=False)
 class TaskVectorReplay:
-    """A tensor of the task-arithmetic family: base plus weighted deltas."""
+    """A tensor to merge again by task arithmetic and its kin: base plus deltas."""
 
     models: tuple[Any, ...]
     base: Tensor  # (*shape)
@@ -137,7 +137,7 @@ def _total_weights(weights: Tensor, mask: Tensor | None) -> Tensor:
     """Sum the weights (n, 1), of elected deltas only with a mask; 1 instead of 0."""
     if mask is None:
         total = weights.sum(dim=0)
-        return total.masked_fill_(total.abs() < 1e-8, 1)
+        return total.masked_fill_(total.abs() < 1e-8, 1)  # as mergekit has it
     total = _sum(mask * weights)
     return total.masked_fill_(total == 0, 1)
 

@@ -47,7 +47,7 @@ def make_design(
             f"evaluations were asked for; allow at least {len(design) - n} more"
         )
     d = len(bounds)
-    # At most one new point is lost for each anchor, so n distinct ones remain.
+    # n new points, more than needed, as each anchor may equal one of them.
     U = rng.random((n, d)) if kind == "uniform" else draw_sobol(n, d, rng)
     return _distinct(np.vstack([design, from_unit(U, bounds)]), bounds)[:n]
 
@@ -58,7 +58,7 @@ def draw_sobol(n: int, d: int, rng: np.random.Generator) -> FloatArray:
     return np.asarray(qmc.Sobol(d, seed=rng).random_base2(exponent), dtype=np.float64)
 
 
-def sobol_points(n: int, bounds: FloatArray) -> FloatArray:
+def fixed_sobol(n: int, bounds: FloatArray) -> FloatArray:
     """Return the first n Sobol points of a box (d, 2), always the same; (n, d)."""
     return from_unit(qmc.Sobol(len(bounds), scramble=False).random(n), bounds)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
-from mergekit_map.optimize.design import sobol_points
+from mergekit_map.optimize.design import fixed_sobol
 from mergekit_map.optimize.front_filling import improvements, non_dominated
 from mergekit_map.results.front import (
     UNKNOWN,
@@ -269,7 +269,7 @@ def _task(study: Study, result: StudyResult, task: str) -> Task:
 def _fit(study: Study, result: StudyResult, task: str) -> Fit:
     """Describe a fit, with the accuracy that its own standard errors expect."""
     surrogate = result.surrogates[task]
-    places = sobol_points(_N_SAMPLES, result.bounds)
+    places = fixed_sobol(_N_SAMPLES, result.bounds)
     front = result.locate(result.front, study)
     error, seen = surrogate.stderr(places), surrogate.predict(places)
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()

@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from mergekit_map.errors import DesignError
-from mergekit_map.optimize.design import make_design, sobol_points
+from mergekit_map.optimize.design import fixed_sobol, make_design
 from mergekit_map.optimize.front_filling import improvements, relative_gain
 from mergekit_map.optimize.nsga3 import approximate_front
 from mergekit_map.results.front import Border
@@ -178,7 +178,7 @@ def refinement_round(
         return improvements((hoped - worst) / front.width, measured)
 
     if len(rounds) % 2:
-        box = _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
+        box = _outlook(study, surrogates, fixed_sobol(_N_SAMPLES, study.box))
         if _is_poor(box):
             values = gains(box, _BOX_STDERRS)
             # Every other of these rounds improves surrogates that only guess.
@@ -192,7 +192,7 @@ def refinement_round(
     if planned or is_trusted:
         return planned
     # All points of the front are close to measured merges, and still uncertain.
-    box = _outlook(study, surrogates, sobol_points(_N_SAMPLES, study.box))
+    box = _outlook(study, surrogates, fixed_sobol(_N_SAMPLES, study.box))
     return _best(study, X, box, box.errors.max(axis=1))
 
 
@@ -253,7 +253,7 @@ def _outlook(
     study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
 ) -> _Outlook:
     Y = study.predict(surrogates, points)
-    box = study.predict(surrogates, sobol_points(_N_SAMPLES, study.box))
+    box = study.predict(surrogates, fixed_sobol(_N_SAMPLES, study.box))
     # A task that hardly varies over the points is scaled by its range over the box.
     width = np.maximum(np.ptp(Y, axis=0), LEAST_RANGE * np.ptp(box, axis=0))
     is_constant = width <= _ROUNDING * np.abs(box).max(axis=0)

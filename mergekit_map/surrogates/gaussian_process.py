@@ -231,7 +231,7 @@ class Posterior:
         half_log_det = np.log(self._L.diagonal()).sum()
         return float(self._z @ self.alpha / 2 + half_log_det)
 
-    def likelihood_gradient(self) -> FloatArray:
+    def negative_log_likelihood_gradient(self) -> FloatArray:
         """Return the gradient of the negative log likelihood in theta; (6 + d,).
 
         With respect to K it is (K^-1 - alpha alpha') / 2 (equation 5.9).
@@ -488,8 +488,8 @@ class _Hyperposterior:
         prior_stddev = self.prior_stddev.vector
         deviation = (vector - self.prior_mean.vector) / prior_stddev
         loss = posterior.negative_log_likelihood + deviation @ deviation / 2
-        gradient = posterior.likelihood_gradient() + deviation / prior_stddev
-        return float(loss), gradient
+        gradient = posterior.negative_log_likelihood_gradient()
+        return float(loss), gradient + deviation / prior_stddev
 
     def _laplace_axes(self, mode: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode."""

@@ -51,7 +51,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     Example: mergekit-map report with-ties with-arithmetic --out both.html
     """
     for run in runs:
-        update_front(run)  # does nothing if the search is finished
+        update_front(run)  # of an unfinished search: the front so far
     with slow_imports(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report
