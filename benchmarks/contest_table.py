@@ -96,7 +96,7 @@ searches anew for each column is looked at there alone: ≤ 500 is over 200, 500
 
 def preferences(m: int) -> Array:
     """Give the preferences by which all are judged, (20, m)."""
-    return draw_preferences(m, np.random.default_rng(0))
+    return draw_preferences(m, np.random.default_rng(0), 20)
 
 
 class Reference:

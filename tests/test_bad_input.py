@@ -151,6 +151,13 @@ CASES: dict[str, tuple[Change, str]] = {
         parameters(density="high"),
         r"density: .* valid number.*, got 'high'",
     ),
+    "an epsilon too large": (
+        lambda config, _: (
+            config.update(merge_method="della"),
+            config["models"][0].update(parameters={"density": 0.9}),
+        ),
+        r"density 0\.9 ± epsilon 0\.15 reaches 0 or 1; choose a smaller epsilon",
+    ),
     "a switch": (parameters(density=True), r"density: a number was .*, got true"),
     "no share": (parameters(density=[0.5, -1]), r"density\[1\]: .* 0 to 1 .*got -1"),
     "not finite": (parameters(weight=float("nan")), r"weight: a finite .*, got NaN"),

@@ -57,7 +57,8 @@ class MergeCommand(click.Command):
         given = {name: ctx.params.pop(name) for name in MergeOptions.model_fields}
         output = output_options()
         output.quiet, output.verbose = given["quiet"], given["verbosity"] > 0
-        ctx.params["make_options"] = functools.partial(_make_options, given)
+        make_options = functools.partial(_make_options, given)
+        ctx.params["make_options"] = functools.cache(make_options)  # for torch: once
         return super().invoke(ctx)
 
 
@@ -91,6 +92,8 @@ def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -
 
 
 def _make_options(given: Mapping[str, Any], activity: str) -> MergeOptions:
+    if given["transformers_cache"]:  # for all libraries, as the default is
+        os.environ["HF_HUB_CACHE"] = given["transformers_cache"]
     with slow_imports(None if given["quiet"] else f"{activity} and loading mergekit"):
         from mergekit import options
 

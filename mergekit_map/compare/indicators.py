@@ -78,7 +78,7 @@ def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     return part / whole
 
 
-def draw_preferences(n_tasks: int, rng: np.random.Generator, n: int = 20) -> FloatArray:
+def draw_preferences(n_tasks: int, rng: np.random.Generator, n: int) -> FloatArray:
     """Draw n preferences, (n, n_tasks): uniform in [0, 1), then normalised to sum 1.
 
     The paper says that its 20 are normalised, not how they are drawn.

@@ -58,7 +58,7 @@ class _Search:
     run: RunFolder
     name: str  # in tables
     project: Project
-    study: Study  # in the box that the search ended with
+    study: Study
     front: Front
     points: Sequence[Merge]  # of the front, those that are measured
     merges: int  # of front, opponents and baselines, at most

@@ -467,7 +467,7 @@ def refuse_changes(project: Project, manifest: Manifest) -> None:
             "search again, put back what changed, or name the folders of the models "
             "that were measured (--model-path)"
         )
-        if manifest.digests < 3:
+        if manifest.digests < 4:
             advice += (
                 "; earlier versions looked at other files of models and tasks: if what "
                 "was searched is as it was, merge its recipe.yml with mergekit-yaml"

@@ -297,15 +297,12 @@ def _run_files(
     try:
         config = names.config(read_yaml(run.config).content)
         public[run.config.name] = yaml_text(config).encode()
-        public[run.log.name] = _public_lines(run.log, names)
+        lines = filter(None, run.log.read_text(encoding="utf-8").splitlines())
+        log = (_json(names.content(json.loads(line))) for line in lines)
+        public[run.log.name] = b"".join(log)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(run.path, error) from None
     return [PublicFile(f"{RUN_FOLDER}/{name}", text) for name, text in public.items()]
-
-
-def _public_lines(path: Path, names: PublicNames) -> bytes:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return b"".join(_json(names.content(json.loads(line))) for line in lines if line)
 
 
 def _is_private(target: Target, options: PushOptions) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch  # raises AttributeError where a part is no more
 
 import transformers
 from filelock import FileLock
@@ -29,7 +30,7 @@ from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.merging.devices import needs_all_gpus
 from mergekit_map.models.files import fingerprint
-from mergekit_map.models.references import models_with_adapter
+from mergekit_map.models.references import models_with_adapter, referenced_models
 from mergekit_map.utils.files import cache_home, partial_folder, sha256
 
 
@@ -92,11 +93,16 @@ _OTHER_NAMES = (
 def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
     """Merge into ``folder`` with mergekit, as ``mergekit-yaml`` does.
 
-    The model card is our own: mergekit's looks relative paths up on the Hub. Errors of
-    mergekit and of the disk become a MergeError.
+    The model card is our own: mergekit's looks relative paths up on the Hub. One device
+    merges: several draw other random numbers. Without a base the first model gives the
+    configuration and the tokenizer: mergekit lists models in the order of a set, which
+    differs between processes. Errors of mergekit and of the disk become a MergeError.
     """
-    options = options.model_copy(update={"write_model_card": False})
-    with _translate_errors(folder):
+    changes = {"write_model_card": False, "multi_gpu": False}
+    options = options.model_copy(update=changes)
+    models = [*map(ModelReference.parse, referenced_models(config))]
+    ordered = patch.object(MergeConfiguration, "referenced_models", lambda _: models)
+    with _translate_errors(folder), ordered:
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)

@@ -31,7 +31,6 @@ from mergekit.merge_methods.base import (
     TensorMetadata,
 )
 from mergekit.options import MergeOptions
-from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
@@ -46,7 +45,7 @@ from mergekit_map.merging.replay import (
     with_tensors,
 )
 from mergekit_map.merging.space import MergeSpace, WeightTable, weight_table
-from mergekit_map.merging.validation import method_spec
+from mergekit_map.merging.validation import method_spec, settings_of
 from mergekit_map.models.references import referenced_models
 from mergekit_map.utils.files import (
     digest,
@@ -191,7 +190,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
     def keep(name: str, replay: Replay) -> None:
         # A view would bring along all that it is a part of.
-        waiting[name] = with_tensors(replay, _copied)
+        waiting[name] = with_tensors(replay, lambda t: t.contiguous().clone().cpu())
         if sum(map(tensor_bytes, waiting.values())) >= _SHARD_BYTES:
             flush()
 
@@ -222,14 +221,10 @@ def _write_twin(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> N
     """Write the checkpoint of a merge with the ``map_*`` twin of its method."""
     config = space.config(space.between(GENERIC))
     twin = {"merge_method": recordable_method(config["merge_method"])}
-    # Threads of mergekit's multi-GPU executor would not see the recording.
     # Small shards leave memory early.
-    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
+    changes = {"safe_serialization": True, "out_shard_size": _SHARD_BYTES}
+    changes["quiet"] = True
     write_checkpoint({**config, **twin}, checkpoint, options.model_copy(update=changes))
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone(memory_format=torch.contiguous_format).cpu()
 
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:
@@ -259,7 +254,9 @@ def _machine(space: MergeSpace, options: MergeOptions) -> list[Any]:
     machine: list[Any] = [torch.backends.cpu.get_cpu_capability()]
     if device.type == "cuda":
         machine.append(torch.cuda.get_device_name(device))
-    # Threads add up in another order, where a norm is kept.
-    if "rescale" in {p.name for p in method_spec(space.template).shared_parameters}:
+    parameters = method_spec(space.template).shared_parameters
+    default = {p.name: p.default for p in parameters}.get("rescale")
+    # Threads of a CPU add up in another order, where a norm is kept.
+    if device.type == "cpu" and any([default, *settings_of(space.template, "rescale")]):
         machine.append(torch.get_num_threads())
     return machine

@@ -103,8 +103,9 @@ class MergeSpace:
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
 
     def between(self, share: float) -> dict[str, float]:
-        """Return the coefficients at a share of the way from the lower bounds."""
-        return self.named(self.bounds @ np.array([1 - share, share]))
+        """Return coefficients at ``share``, 2 ``share``, ... (mod 1) of the ranges."""
+        shares = share * np.arange(1, len(self.names) + 1) % 1
+        return self.named(self.bounds[:, 0] + shares * np.ptp(self.bounds, axis=1))
 
     def anchors(self) -> dict[str, dict[str, float]]:
         """Return the merges of no model, of each model alone and of all, by label.
@@ -332,6 +333,10 @@ def _planned(
         task = save.arguments().get("tensor")
         if isinstance(task, ExecuteMergeMethodTask):
             for model, parameters in task.input_parameters.items():
+                density, eps = (parameters.get(k, 0) for k in ("density", "epsilon"))
+                if 0 < density < 1 and not 0 < density - eps <= density + eps < 1:
+                    text = f"density {density:g} ± epsilon {eps:g} reaches 0 or 1"
+                    raise ValueError(f"{text}; choose a smaller epsilon")
                 if "weight" in parameters:
                     of_model = weights.setdefault(model, {})
                     of_model[task.output_weight.name] = parameters["weight"]

@@ -127,22 +127,16 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
         ) from None
 
 
-# What a loader may read of a repository of the Hub beside weights.
-_DESCRIPTIONS = [
-    *("*.json", "*.model", "*.txt", "*.vocab", "*.tokenizer", "*.tiktoken"),
-    *("*.jinja", "*.py"),
-]
-# What no loader reads: words, pictures, weights for others, states of a training.
-_NOT_READ = {
-    *(".md", ".pdf", ".png", ".jpg", ".onnx", ".gguf", ".h5", ".msgpack"),
-    *(".pt", ".pth", ".ckpt", ".log", ".jsonl", ".csv", ".yml", ".yaml", ".html"),
+# What a loader may read of a model beside weights.
+_DESCRIPTIONS = {
+    *(".json", ".model", ".txt", ".vocab", ".tokenizer", ".tiktoken", ".jinja", ".py"),
 }
 _NEVER_READ = {
-    *("__pycache__", "training_args.bin", "trainer_state.json", "all_results.json"),
-    *("train_results.json", "eval_results.json"),
+    *("__pycache__", "trainer_state.json", "all_results.json", "train_results.json"),
+    "eval_results.json",
 }
 _READ_BELOW = {".py", ".jinja"}  # in subfolders, which may hold other models
-_WEIGHTS = {".safetensors", ".bin"}
+_WEIGHTS = ".safetensors"
 _DEEPEST = 3  # folders in each other; a link may lead in a circle
 _INDEX = "model.safetensors.index.json"
 _WEIGHT_FILE = re.compile(r"[\w+ .=,-]{1,200}\.safetensors")
@@ -246,7 +240,7 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
     part = ModelPart.parse(reference)
     if part.is_folder:
         return _open_folder(part, Path(part.path))
-    patterns = [*_DESCRIPTIONS, *(["*.safetensors"] if weights else [])]
+    patterns = [f"*{s}" for s in (*_DESCRIPTIONS, *([_WEIGHTS] if weights else []))]
     return _open_folder(part, _download(part, patterns))
 
 
@@ -336,13 +330,9 @@ def _read_by_loaders(folder: Path) -> Iterator[Path]:
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)
         folders[:] = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
+        read = _READ_BELOW if depth else {*_DESCRIPTIONS, _WEIGHTS}
         paths = (place / name for name in files if not _is_ignored(name))
-        yield from (
-            path
-            for path in paths
-            if (path.suffix in _READ_BELOW if depth else path.suffix not in _NOT_READ)
-            and path.is_file()
-        )
+        yield from (path for path in paths if path.suffix in read and path.is_file())
 
 
 def _is_ignored(name: str) -> bool:

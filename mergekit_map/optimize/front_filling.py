@@ -207,8 +207,7 @@ def fill_front(
 ) -> FloatArray:
     """Spread about n_points over the front that points (n, d) are near to.
 
-    Returns at most n_points mutually non-dominated points, the best of every task among
-    the points given first.
+    Returns at most n_points, the best of every task among the points given first.
     """
     improved = pareto_newton(scores, points, _N_LAST_STEPS)
     front = _non_dominated_points(scores, np.vstack([points, improved]))

@@ -58,11 +58,9 @@ def axis_bounds(
 ) -> dict[str, tuple[float, float]]:
     """Return the bounds of coefficients, or of weights of groups of them.
 
-    Those of a group are what all coefficients have, or 0 and 1 where these differ.
+    Those of a group are 0 and 1, so that products stay within bounds that contain 0.
     """
-    bounds = {*coefficients.values()}
-    common = bounds.pop() if len(bounds) == 1 else (0.0, 1.0)
-    return {axis: coefficients.get(axis, common) for axis in axes}
+    return {axis: coefficients.get(axis, (0.0, 1.0)) for axis in axes}
 
 
 class Border(Frozen):

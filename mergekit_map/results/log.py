@@ -138,7 +138,7 @@ class Evaluation(Record):
             stderr=finite(measured.stderr),
             n=measured.n,
             seconds=measured.seconds or 0.0,
-            details={k: v for k, v in measured.details.items() if math.isfinite(v)},
+            details={k: v for k, v in measured.details.items() if abs(v) <= LARGEST},
             sampling=finite(measured.sampling),
             **about,
         )

@@ -66,8 +66,8 @@ class Manifest(Record):
     """Content that the fingerprint of the merge is of."""
     definitions: dict[Line, Line]
     """Fingerprints of the tasks."""
-    digests: Literal[1, 2, 3] = 1
-    """Version of the digests of models: 3 covers all that a loader may read."""
+    digests: Literal[1, 2, 3, 4] = 1
+    """Version of the digests of models: 4 covers what a loader may read."""
 
 
 class RunFolder:

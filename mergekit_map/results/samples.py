@@ -85,7 +85,7 @@ class SampleStore:
 
     def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
         """Write a measurement with its records, in place of an earlier one."""
-        details = {k: v for k, v in measurement.details.items() if math.isfinite(v)}
+        details = {k: v for k, v in measurement.details.items() if abs(v) <= LARGEST}
         content: dict[str, Any] = {
             "coefficients": request.coefficients,
             "definition": self._fingerprints.get(request.task, ""),

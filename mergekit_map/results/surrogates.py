@@ -46,7 +46,7 @@ class FinishedSearch:
     manifest: Manifest
     front: Front
     surrogates: Mapping[str, Surrogate]  # by task; none where they cannot be fitted
-    evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
+    evaluations: tuple[Evaluation, ...]  # of the front's coefficients
 
 
 def read_finished(run: Path) -> FinishedSearch:
@@ -59,12 +59,11 @@ def read_finished(run: Path) -> FinishedSearch:
 
 
 def read_evaluations(run: RunFolder, front: Front) -> tuple[Evaluation, ...]:
-    """List the measurements of merges with the coefficients of a front, each once."""
+    """List the measurements of merges with the coefficients of a front."""
     manifest, names = run.read_manifest(), front.coefficients
     log, definitions = read_log(run.log), manifest.definitions
     measured = measured_of(log, manifest.merge, definitions, names)
-    merges = by_merge(e for e in measured if e.task in front.tasks)
-    return tuple(e for tasks in merges.values() for e in tasks.values())
+    return tuple(e for e in measured if e.task in front.tasks)
 
 
 def fit_all(
@@ -115,9 +114,10 @@ def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surr
     None where they cannot be fitted, or do not predict what the front says: another
     version, or other measurements, found it.
     """
-    usable = [e for e in evaluations if is_fitted(e)]
-    if len({e.key[0] for e in usable}) > _MOST_MERGES:
+    merges = by_merge(filter(is_fitted, evaluations))
+    if len(merges) > _MOST_MERGES:
         return {}
+    usable = [e for tasks in merges.values() for e in tasks.values()]
     X = locate_in(front, (e.coefficients for e in usable))
     bounds, metrics = front.axis_bounds, front.metrics
     with suppress(DesignError), one_thread():
@@ -140,14 +140,17 @@ def _agree_with_front(front: Front, surrogates: Mapping[str, Surrogate]) -> bool
 
 
 def is_fitted(evaluation: Evaluation) -> bool:
-    """Whether the search fits it; version 0.1.0 did not fit its front.
+    """Whether the search fits it."""
+    return not is_assessed(evaluation) and not evaluation.failed
+
+
+def is_assessed(e: Evaluation) -> bool:
+    """Whether it only judges a search; version 0.1.0 did not fit its front.
 
     Other surrogates have foretold the front of an earlier search.
     """
-    e = evaluation
     is_taken_front = e.role == "front" and e.taken is not None
-    assessed = e.role in ASSESSING and e.foretold is None and not is_taken_front
-    return not assessed and not e.failed
+    return e.role in ASSESSING and e.foretold is None and not is_taken_front
 
 
 def named(front: Front, place: FloatArray) -> dict[str, float]:

@@ -22,6 +22,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.optimize.design import fixed_sobol
 from mergekit_map.optimize.front_filling import improvements, non_dominated
+from mergekit_map.optimize.scalarization import varying_range
 from mergekit_map.results.front import (
     UNKNOWN,
     Fit,
@@ -47,7 +48,7 @@ from mergekit_map.search.measure import (
 )
 from mergekit_map.search.planning import LEAST_RANGE, find_border
 from mergekit_map.search.study import Candidate, Study, StudyResult
-from mergekit_map.surrogates.arrays import FloatArray, ranges
+from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.utils.files import plain
 
@@ -131,7 +132,7 @@ class _End:
         here = {e.key[0]: e.coefficients for e in own}
         X = self.study.vectors(here.values())
         Y, there = map(self._predict, (front, X[self.study.contains(X)]))
-        worst, width = Y.min(axis=0), ranges(Y)
+        worst, width = Y.min(axis=0), varying_range(Y)
         return int(improvements((Y - worst) / width, (there - worst) / width).argmax())
 
     def _measure(self, points: FloatArray) -> None:

@@ -131,14 +131,12 @@ def _visible_after(
 
     Later lines of the log are hidden, so that a resumed search plans each round from
     the same measurements as before. Opponents and baselines, and what ``merge``
-    measured of a partial front, are left out unless a round requests them: the search
-    would have gone on otherwise without them.
+    measured of a partial front, are left out: the search would have gone on otherwise
+    without them.
     """
     requested = {merge_key(c) for candidates in rounds for _, c in candidates}
     usable = [
-        e
-        for e in matching(study, log)
-        if e.key[0] in requested or (is_own(e) and (e.failed or is_fitted(e)))
+        e for e in matching(study, log) if is_own(e) and (e.failed or is_fitted(e))
     ]
     if not rounds:
         return [e for e in usable if e.role != "front"]

@@ -31,6 +31,7 @@ from mergekit_map.results.log import (
     whole_lines,
 )
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogates import is_assessed
 from mergekit_map.search.study import Candidate, Evaluator, Study, WorksAhead
 from mergekit_map.search.subsampling import Subset, draw_subset
 from mergekit_map.surrogates.fit import all_threads
@@ -116,7 +117,7 @@ def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset | None]:
             continue
         answers = [evaluate.answers(merge, task) for merge in study.fixed.values()]
         if references := [one for one in answers if one is not None and one.whole]:
-            identity = [study.search.seed, study.definitions[task]]
+            identity = [0, study.definitions[task]]  # 0: as earlier, by default
             rng = np.random.default_rng(int(digest(identity), 16))
             found[task] = draw_subset(count, references, rng)
     return found
@@ -158,7 +159,7 @@ def _asks_all(study: Study, role: Role, task: str) -> bool:
 
 def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
     """Whether a measurement suffices for a candidate of a purpose."""
-    if role == "checkpoint":
+    if role == "checkpoint" or (role not in ASSESSING and is_assessed(e)):
         return False
     as_asked = e.n == study.documents.get(e.task)
     if not e.whole and (_asks_all(study, role, e.task) or not as_asked):

@@ -24,6 +24,7 @@ from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import fixed_sobol, make_design
 from mergekit_map.optimize.front_filling import improvements, relative_gain
 from mergekit_map.optimize.nsga3 import approximate_front
+from mergekit_map.optimize.scalarization import varying_range
 from mergekit_map.results.front import Border
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.bayesian import bayesian_round
@@ -293,10 +294,11 @@ def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
     fixed = study.vectors(study.fixed.values())
     references = fixed[study.contains(fixed)]
     utilities = partial(study.predict, result.surrogates)
-    Y = utilities(front)
-    worst = utilities(np.vstack([front, references])).min(axis=0)
+    known = utilities(np.vstack([front, references]))
+    varies = np.isfinite(varying_range(known))  # elsewhere is nothing to gain
+    Y, worst = known[: len(front), varies], known[:, varies].min(axis=0)
     scale = (Y - worst).max(axis=0)
-    if not (scale > 0).all():
+    if not (varies.any() and (scale > 0).all()):
         return  # the front has no volume
     for axis, (name, (lower, upper)) in enumerate(study.bounds.items()):
         width = upper - lower
@@ -307,7 +309,7 @@ def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
             moved = np.tile(front[is_at_end], (_STEPS, 1))
             steps = np.linspace(0, reach, _STEPS + 1)[1:]
             moved[:, axis] = end + np.repeat(steps, is_at_end.sum())
-            both = np.vstack([Y, utilities(moved)])
+            both = np.vstack([Y, utilities(moved)[:, varies]])
             gain = relative_gain((both - worst) / scale, (Y - worst) / scale, 0.0)
             if gain >= _LEAST_GAIN:
                 yield Border(

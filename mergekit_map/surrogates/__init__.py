@@ -1,5 +1,4 @@
 """Surrogates of one metric: quadratic, Gaussian process, links, error bars.
 
-NumPy and SciPy only; nothing here knows what a model or a task is. Larger is better
-everywhere in this package.
+NumPy and SciPy only; nothing here knows what a model or a task is.
 """

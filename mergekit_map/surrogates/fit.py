@@ -1,7 +1,7 @@
 """The surrogate of one metric, with its uncertainty (section 3.1, eq. 2 to 5).
 
 Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficients,
-``y`` (n,) one metric, larger is better, ``t = (d + 1)(d + 2) / 2`` terms. All is fitted
+``y`` (n,) one metric, ``t = (d + 1)(d + 2) / 2`` terms. All is fitted
 on coefficients scaled to [-1/2, 1/2] by the bounds of the search.
 
 Beyond the paper: measured standard errors weigh the fit, each fit reports its

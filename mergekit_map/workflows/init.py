@@ -17,6 +17,7 @@ from mergekit_map.config.yaml_file import Settings, read_yaml, yaml_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import (
     Reference,
+    names_coefficient,
     short_names,
     walk_entries,
     weight_setting,
@@ -124,7 +125,8 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
             f"{path}: 'models:' with a 'model:' each was expected, as mergekit-yaml "
             "has it; got none"
         )
-    merge, names = copy.deepcopy(file.merge), short_names(tuned)
+    merge, short = copy.deepcopy(file.merge), short_names(tuned).items()
+    names = {m: n if names_coefficient(n) else f"{n}-model" for m, n in short}
     was = []
     for key, entry, _ in walk_entries(merge):
         name, setting = names.get(str(entry["model"])), weight_setting(entry, key)

@@ -247,7 +247,7 @@ def _manifest(project: Project, study: Study) -> Manifest:
         merge=study.merge,
         identity=project.identity,
         definitions=dict(study.definitions),
-        digests=3,
+        digests=4,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import resource
 import shutil
@@ -97,6 +98,22 @@ def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(MergeError, match=r"merged none of the tensors: .*original_fo"):
         load_checkpoint(tmp_path / "empty", OF_IMAGES)
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_without_a_base_the_first_model_gives_the_configuration(
+    names: str, family: dict[str, Path], tmp_path: Path
+) -> None:
+    for name in names:
+        content = json.loads((family[name] / "config.json").read_text())
+        place = shutil.copytree(family[name], tmp_path / name)
+        (place / "config.json").write_text(json.dumps({**content, "named": name}))
+    models = [{"model": str(tmp_path / n), "parameters": {"weight": 1}} for n in names]
+
+    out = tmp_path / "out"
+    write_checkpoint({"merge_method": "linear", "models": models}, out, OPTIONS)
+
+    assert json.loads((out / "config.json").read_text())["named"] == names[0]
 
 
 def test_a_tensor_that_a_model_lacks_is_named(

@@ -9,6 +9,7 @@ from fakes import line
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.log import Evaluation, open_log, read_log
+from mergekit_map.types import Measurement
 
 
 def evaluation(x: float, **more: Any) -> Evaluation:
@@ -36,6 +37,13 @@ def test_what_is_appended_is_read_again_exactly(path: Path) -> None:
     write(path, *written)
 
     assert list(read_log(path)) == written
+
+
+def test_a_side_reading_that_no_line_can_hold_is_left_out() -> None:
+    measured = Measurement(200.0, None, 1, details={"perplexity": 7e86, "more": 2})
+    place = {"coefficients": {}, "task": "t", "merge": "m", "definition": "d"}
+
+    assert Evaluation.of(measured, **place).details == {"more": 2}
 
 
 def test_a_line_is_whole_when_it_is_forced_onto_the_disk(

@@ -15,7 +15,7 @@ from fakes import Recorder, make_study, run
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, axis_bounds
 from mergekit_map.search.checks import search_problems
 from mergekit_map.search.nested import best_models, scaled_losses
 from mergekit_map.search.study import Study, StudyResult
@@ -206,3 +206,9 @@ def test_losses_go_from_the_ideal_to_the_worst_single_model(
     found = scaled_losses(np.array(values), np.array(singles), np.array(ideals))
 
     assert found == pytest.approx(np.array(losses))
+
+
+def test_products_of_weights_stay_within_the_bounds() -> None:
+    bounds = dict.fromkeys(NAMES, (0.0, 1.5))
+
+    assert axis_bounds(("a", "b and c"), bounds) == {"a": (0, 1.5), "b and c": (0, 1)}

@@ -270,9 +270,13 @@ def test_of_one_task_the_gain_is_the_share_of_its_range(metric: Metric) -> None:
     box = np.array([[0.0, 1.0]])
     fitted = surrogate(lambda X: metric.sign * bowl(1.3)(X), box)
 
-    (found,) = borders({"t": (metric, fitted)}, np.array([[1.0]]), {"base": (0.0,)})
+    constant = surrogate(lambda X: np.zeros(len(X)), box)
+    for tasks in ({"t": fitted}, {"t": fitted, "constant": constant}):
+        known = {name: (metric, one) for name, one in tasks.items()}
 
-    assert found == Border(coefficient="de", end=1, beyond=1.2, gain=0.05)
+        (found,) = borders(known, np.array([[1.0]]), {"base": (0.0,)})
+
+        assert found == Border(coefficient="de", end=1, beyond=1.2, gain=0.05)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e5])

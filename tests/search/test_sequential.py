@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Recorder, changed, front_of, logged, make_study, run
+from fakes import Recorder, changed, front_of, line, logged, make_study, run
 
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.front_filling import non_dominated
+from mergekit_map.results.front import Reading
 from mergekit_map.results.log import by_merge, merge_key, open_log
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.checks import forecast
+from mergekit_map.search.measure import missing_of
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement
@@ -272,3 +274,12 @@ def test_a_failure_in_any_round_stops_nothing(
     run(study, tmp_path, again)
     assert (asked.calls[call - 1] in again.calls) == (outcome is broken)
     assert failed.error == ("out of memory" if outcome is broken else None)
+
+
+def test_what_only_judged_a_search_is_no_measurement_of_it() -> None:
+    study, corner = make_study("ab", "t"), {"a": 1.0, "b": 1.0}
+    judged = line(corner, "t", role="front")
+    foretold = changed(judged, foretold=Reading(value=1.0, stderr=0.1))
+
+    for known, missing in ((judged, True), (foretold, False)):
+        assert bool(missing_of(study, [("refinement", corner)], [known])) is missing

@@ -182,3 +182,9 @@ def test_every_key_has_a_description() -> None:
     for name in ours:
         for key, field in definitions[name]["properties"].items():
             assert "description" in field or "$ref" in field, f"{name}.{key}"
+
+
+def test_a_number_is_no_name_of_a_weight(tmp_path: Path) -> None:
+    text = extended(PLAIN.replace("medicine", "500"), tmp_path)
+
+    assert "weight: 500-model" in text
