@@ -18,16 +18,11 @@ REPO = "me/merged"
 
 @pytest.fixture(scope="module")
 def merged(family: dict[str, Path], module_folder: Path) -> Path:
-    """A folder with a search, ``run``, and what it merged, ``out`` in several files."""
-    write_config(module_folder, family)
-    invoke("search", "config.yml", "run")
-    record_a_failure(module_folder / "run", family)
-    invoke("merge", "run", "out", "--out-shard-size", "50K")
-    return module_folder
+    """A folder with a search, ``run``, and what it merged, ``out`` in several files.
 
-
-def write_config(folder: Path, family: dict[str, Path]) -> None:
-    """Name models and texts by absolute and relative paths."""
+    Models and texts have absolute and relative paths; one measurement has failed.
+    """
+    folder, run = module_folder, module_folder / "run"
     texts = write_texts("greeting", "code", block=64)
     texts["code"]["perplexity"]["file"] = str(folder / "code.txt")
     models = {**family, "b": os.path.relpath(family["b"], folder)}
@@ -35,16 +30,15 @@ def write_config(folder: Path, family: dict[str, Path]) -> None:
     config = write_plain(models, texts, **merge, evaluations=7, seed=3)
     text = yaml.safe_dump(config, sort_keys=False)
     (folder / "config.yml").write_text(f"# texts of {folder}\n{text}")
-
-
-def record_a_failure(run: Path, family: dict[str, Path]) -> None:
-    """Add a measurement that failed, as the log of a search has them."""
+    invoke("search", "config.yml", "run")
     log = run / "evaluations.jsonl"
     line = json.loads(log.read_text().splitlines()[-1])
     error = f"task 'code' on model '{family['a']}': no file {run}/x, {Path.home()}/y"
     failed = {**line, "value": None, "merge": "another", "error": error}
     with log.open("a") as file:
         file.write(json.dumps(failed) + "\n")
+    invoke("merge", "run", "out", "--out-shard-size", "50K")
+    return folder
 
 
 @pytest.fixture

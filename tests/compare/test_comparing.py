@@ -39,11 +39,6 @@ class Compared:
     searched: int  # lines of the log before
     output: str
 
-    def content(self) -> dict[str, Any]:
-        """Read the comparison of its only run."""
-        (run,) = read(self.run / "compare" / "comparison.json")["runs"]
-        return dict(run)
-
 
 @pytest.fixture(scope="module")
 def compared(family: dict[str, Path], module_folder: Path) -> Iterator[Compared]:
@@ -151,7 +146,7 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
 
 
 def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
-    run = compared.content()
+    (run,) = read(compared.run / "compare" / "comparison.json")["runs"]
     sums = run["methods"]
     merge = read(compared.run / ".state/manifest.json")["merge"]
     measured: dict[str, dict[str, float]] = {}

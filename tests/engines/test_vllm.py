@@ -110,29 +110,19 @@ def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
     assert float(gap[1]) > 0.01
 
 
-def test_experts_are_measured_as_a_fresh_engine_measures_mergekits_checkpoint(
-    write_config: Write,
+SPLIT = {"name": "vllm", "args": {"tensor_parallel_size": 2}}
+
+
+@pytest.mark.parametrize(("kind", "engine"), [("experts", "vllm"), ("llama", SPLIT)])
+def test_experts_and_models_in_halves_are_measured_as_by_a_fresh_engine(
+    write_config: Write, kind: str, engine: Any
 ) -> None:
-    """In place or from disk, as the self-check finds."""
-    project = load_project(write_config("experts", engine="vllm")).by_engine()[1]
+    project = load_project(write_config(kind, engine=engine)).by_engine()[1]
     merge = dict(zip(project.space.names, (0.3, 0.6), strict=True))
 
     with merges_in_vllm(project) as merges:
-        found = merges(merge)["ask"]()
-
-    assert fresh(project, merge) == found
-
-
-def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
-    write_config: Write,
-) -> None:
-    args = {"tensor_parallel_size": 2}
-    config = write_config("llama", engine={"name": "vllm", "args": args})
-    project = load_project(config).by_engine()[1]
-    merge = dict(zip(project.space.names, (0.3, 0.6), strict=True))
-
-    with merges_in_vllm(project) as merges:
-        assert isinstance(merges, InPlace)
+        # Experts are written in place or from disk, as the self-check finds.
+        assert isinstance(merges, InPlace) or kind == "experts"
         found = merges(merge)["ask"]()
 
     assert fresh(project, merge) == found

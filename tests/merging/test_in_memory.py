@@ -119,17 +119,7 @@ def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
         spaces[method] = space = space_of(config(method, models, dtype=dtype))
         text = yaml_text(space.config(some_coefficients(space)))
         (tmp_path / f"{method}.yml").write_text(text)
-    merge_with_stock_mergekit([tmp_path / f"{name}.yml" for name in spaces])
-
-    for name, space in spaces.items():
-        stock = load_file(tmp_path / name / "model.safetensors")
-        with resident_merge(space, OPTIONS) as merge:
-            merge.write(some_coefficients(space))
-            assert_equal_states(dict(merge.model.state_dict()), stock)
-
-
-def merge_with_stock_mergekit(recipes: list[Path]) -> None:
-    """Call mergekit-yaml's own command, once per recipe, where we are not imported."""
+    # The command itself, once per recipe, where we are not imported.
     script = (
         "import sys\n"
         "from mergekit.scripts.run_yaml import main\n"
@@ -138,8 +128,15 @@ def merge_with_stock_mergekit(recipes: list[Path]) -> None:
         "    main([recipe, recipe[:-4], *options], standalone_mode=False)\n"
         "assert 'mergekit_map' not in sys.modules\n"
     )
-    command = [sys.executable, "-c", script, *map(str, recipes)]
+    recipes = [str(tmp_path / f"{name}.yml") for name in spaces]
+    command = [sys.executable, "-c", script, *recipes]
     subprocess.run(command, check=True, capture_output=True)
+
+    for name, space in spaces.items():
+        stock = load_file(tmp_path / name / "model.safetensors")
+        with resident_merge(space, OPTIONS) as merge:
+            merge.write(some_coefficients(space))
+            assert_equal_states(dict(merge.model.state_dict()), stock)
 
 
 @pytest.mark.slow
@@ -153,16 +150,6 @@ def test_other_methods_with_a_weight_per_model(
         model["parameters"] = {}
 
     assert_ships_what_it_measures(space_of(merge), tmp_path)
-
-
-def test_merges_in_float32_and_ships_bfloat16(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    merge = config("ties", family, dtype="float32", out_dtype="bfloat16")
-
-    found = assert_ships_what_it_measures(space_of(merge), tmp_path)
-
-    assert {p.dtype for p in found.model.parameters()} == {torch.bfloat16}
 
 
 def test_what_transformers_keeps_in_float32_is_rounded_as_it_is_stored(
@@ -260,8 +247,6 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
     assert weights[1][0] == {"filter": "mlp", "value": 0.1}
     assert weights[2:] == [[0.0, 0.7, 0.1], 0.3]
 
-
-# Models that are laid out in their own way: experts, offloaded, on several devices.
 
 # Parts of a Llama, and where they lie.
 _NAMES = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"]

@@ -50,21 +50,17 @@ def wide(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
     return numbers.to(dtype).reshape(shape)
 
 
-def parameters_of(method: str, n: int, **more: Any) -> dict[str, Any]:
-    parameters = {"normalize": False, "lambda": 1, "int8_mask": False, "rescale": False}
-    by_model = {"density": dict.fromkeys(range(1, n + 1), 0.5)}
-    if method in MORE:
-        by_model[MORE[method]] = dict.fromkeys(range(1, n + 1), 0.1)
-    return {**parameters, **by_model, **more}
-
-
 def assert_written_as_by_mergekit(
     method: str, tensors: list[Tensor], weights: list[float], **more: Any
 ) -> None:
     """Record a tensor at other weights than it is merged with."""
-    n = len(tensors) - 1
+    models = range(1, len(tensors))
     group = TensorGroup.from_tensors(tensors, base_index=0, name="tensor")
-    parameters, models = parameters_of(method, n, **more), range(1, n + 1)
+    parameters = {"normalize": False, "lambda": 1, "int8_mask": False, "rescale": False}
+    parameters["density"] = dict.fromkeys(models, 0.5)
+    if method in MORE:
+        parameters[MORE[method]] = dict.fromkeys(models, 0.1)
+    parameters |= more
     found: dict[str, Replay] = {}
     torch.manual_seed(3)
     with recording(found.__setitem__):
@@ -79,14 +75,10 @@ def assert_written_as_by_mergekit(
     assert isinstance(replay, TaskVectorReplay)
     target = torch.empty_like(stock)
     replay.write(weights, target)
-    assert_same_bits(target, stock)
-
-
-def assert_same_bits(one: Tensor, other: Tensor) -> None:
-    undefined = one.isnan()
-    assert torch.equal(undefined, other.isnan())
-    one, other = (t.masked_fill(undefined, 0).view(torch.uint8) for t in (one, other))
-    assert torch.equal(one, other)  # a zero of the other sign is a difference
+    undefined = target.isnan()
+    assert torch.equal(undefined, stock.isnan())
+    bits = (t.masked_fill(undefined, 0).view(torch.uint8) for t in (target, stock))
+    assert torch.equal(*bits)  # a zero of the other sign is a difference
 
 
 def rules() -> Iterator[dict[str, Any]]:

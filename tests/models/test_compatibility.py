@@ -24,10 +24,6 @@ from mergekit_map.models.facts import read_tokenizer
 MakeModel = Callable[..., Path]
 
 
-def settings(**entries: Any) -> dict[str, Any]:
-    return {"hidden_size": 32, "rope_parameters.rope_theta": 10000.0, **entries}
-
-
 @pytest.mark.parametrize(
     ("key", "one", "other", "expected"),
     [
@@ -44,14 +40,12 @@ def settings(**entries: Any) -> dict[str, Any]:
 def test_each_setting_has_its_meaning(
     key: str, one: Any, other: Any, expected: tuple[str, str] | None
 ) -> None:
-    mine, base = settings(**{key: one}), settings(**{key: other})
+    plain = {"hidden_size": 32, "rope_parameters.rope_theta": 10000.0}
+    mine, base = {**plain, key: one}, {**plain, key: other}
 
     found = [*compare_settings(mine, base, "base", layered=False)]
 
     assert [(f.code, f.severity) for f in found] == ([expected] if expected else [])
-
-
-# Tokenizers.
 
 
 def test_what_follows_from_another_vocabulary_is_not_said(
@@ -67,9 +61,6 @@ def test_what_follows_from_another_vocabulary_is_not_said(
     assert base is not None
     found = compare_tokenizers(mine, base, "base", {})
     assert [finding.code for finding in found] == ["vocabulary"]
-
-
-# Whole models.
 
 
 def inspected(
@@ -170,9 +161,6 @@ def test_two_models_of_another_base_point_the_same_way(
     copy = Path(shutil.copytree(models[0], tmp_path / "copy"))
     found = inspected(family["base"], models[0], copy)
     assert codes(found) == [[], [], [("same-weights", "error")]]
-
-
-# Models of the Hub, from which nothing but headers and configurations is taken.
 
 
 def test_models_of_the_hub_are_told_by_their_headers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -83,30 +83,27 @@ def finished_run(
 
     @functools.cache
     def make(name: str) -> Path:
+        models, tasks, search, select = SEARCHES[name]
+        folder = tmp_path_factory.mktemp(name)
+        heads = {
+            n: load_file(path / "model.safetensors")["lm_head.weight"]
+            for n, path in family.items()
+        }
+        torch.save(heads, folder / "heads.pt")
+        measured = {task: TASKS[task] for task in tasks}
+        method = "ties" if name == "nested" else "task_arithmetic"
         # Points of three tasks enough to move along, where that costs little.
-        with fronts_of_few_points(24 if name == "three" else 10):
-            return _search(name, family, tmp_path_factory.mktemp(name))
+        few = fronts_of_few_points(24 if name == "three" else 10)
+        with few, pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            merge = {"names": models, "method": method}
+            config = write_plain(family, measured, TASK_MODULE, **merge)
+            config["map"] |= {"search": {"remeasure": 3, **search}, "select": select}
+            write(config)
+            invoke("search", "config.yml", "run")
+            return folder / "run"
 
     return make
-
-
-def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:
-    models, tasks, search, select = SEARCHES[name]
-    heads = {
-        n: load_file(path / "model.safetensors")["lm_head.weight"]
-        for n, path in family.items()
-    }
-    torch.save(heads, folder / "heads.pt")
-    measured = {task: TASKS[task] for task in tasks}
-    method = "ties" if name == "nested" else "task_arithmetic"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        merge = {"names": models, "method": method}
-        config = write_plain(family, measured, TASK_MODULE, **merge)
-        config["map"] |= {"search": {"remeasure": 3, **search}, "select": select}
-        write(config)
-        invoke("search", "config.yml", "run")
-        return folder / "run"
 
 
 @pytest.fixture(scope="session")

@@ -51,9 +51,6 @@ def assert_shows(page: Page, run: Path, index: int) -> None:
     assert ring == [point["predicted"][task]["value"]]
 
 
-# --- choosing ------------------------------------------------------------------------
-
-
 def random_case(rng: np.random.Generator) -> dict[str, Any]:
     """Make a front, with ties now and then, and something to ask of it."""
     n, m = int(rng.integers(1, 40)), int(rng.integers(1, 6))
@@ -162,9 +159,6 @@ def test_sliders_and_limits_move_the_point_and_its_recipe(
     assert watched.problems == watched.fetched == []
 
 
-# --- looking -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["one", "three", "failing"])
 def test_every_report_fits_two_widths_and_is_quiet(
     open_report: Open, name: str
@@ -197,8 +191,6 @@ def assert_fits_two_widths(watched: Watched) -> None:
         fits = f"() => ({too_wide})().length === 0"
         watched.page.wait_for_function(fits, timeout=5000)
 
-
-# --- harm ----------------------------------------------------------------------------
 
 EVIL = [
     '<img src=x onerror="window.harmed=1">',
@@ -322,9 +314,6 @@ def texts(page: Page, selector: str) -> list[str]:
     return [text.replace("\u00a0", " ") for text in found]
 
 
-# --- the point that is shown ---------------------------------------------------------
-
-
 def cells(rows: tuple[tuple[str, ...], ...], name: str) -> list[str]:
     """List the texts of a table of gains: the task has a row of its own."""
     found: list[str] = []
@@ -357,9 +346,6 @@ def test_the_page_begins_with_the_answer_and_shows_gains_of_every_point(
         assert not page.evaluate(CUT_OFF)
     show_point(page, front.selected)
     assert texts(page, "#gains tbody") == []  # they are those of the answer
-
-
-# --- several searches ----------------------------------------------------------------
 
 
 def test_several_searches_fit_the_page_and_stay_on_it(

@@ -197,9 +197,6 @@ def test_says_that_a_document_lacks_the_metric(bench: Bench) -> None:
         measure([0, 2])
 
 
-# Functions of one's own.
-
-
 def load_own(bench: Bench, code: str) -> LoadedTask:
     (bench.folder / "own_list.py").write_text(f"import numpy, torch\n{code}\n")
     return bench.load(python="own_list:f", direction="maximize")

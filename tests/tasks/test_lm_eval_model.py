@@ -316,19 +316,13 @@ def test_says_what_the_tokenizer_lacks(bench: Bench) -> None:
         bench.prepare(ACC, tokenizer=tokenizer)
 
 
-# Tokens per answer: what is counted, and that nothing is generated twice for it.
-
 LENGTH = {"lm_eval": "generation.yaml", "metric": "answer_tokens"}
 
 
-@pytest.fixture
-def generated(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    return kept_generations(monkeypatch)
-
-
 def test_the_tokens_of_the_text_before_the_stop_string_are_counted(
-    bench: Bench, generated: list[list[str]]
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    generated = kept_generations(monkeypatch)
     write_generation(bench.folder)
 
     found = bench.prepare(LENGTH)()
@@ -346,8 +340,9 @@ def test_the_tokens_of_the_text_before_the_stop_string_are_counted(
 
 
 def test_other_documents_are_generated_anew(
-    bench: Bench, generated: list[list[str]]
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    generated = kept_generations(monkeypatch)
     write_generation(bench.folder)
     options = {"generations": Generations()}
     right = {**LENGTH, "metric": "exact_match", "filter": "whole"}

@@ -39,11 +39,16 @@ def rolling_loglikelihood(bench: Bench, document: str, block: int) -> float:
         return float(lm.loglikelihood_rolling([request])[0])
 
 
-@pytest.mark.parametrize("block", [8, 50, 128])
+@pytest.mark.parametrize(
+    ("block", "has_bos"), [(8, True), (50, True), (128, True), (128, False)]
+)
 def test_one_document_has_the_rolling_loglikelihood_of_lm_eval(
-    bench: Bench, documents: list[str], block: int
+    bench: Bench, documents: list[str], block: int, has_bos: bool
 ) -> None:
     document = " ".join(documents)
+    if not has_bos:  # EOS separates documents
+        bench.tokenizer = build_tokenizer()
+        bench.tokenizer.bos_token, document = None, documents[0]
 
     result = measure(bench, [document], block=block)
 
@@ -89,19 +94,6 @@ def test_a_tokenizer_that_adds_bos_itself_gives_the_same_value(
     bench.tokenizer = build_tokenizer(adds_bos=True)
 
     assert measure(bench, documents) == plain
-
-
-def test_eos_separates_documents_where_there_is_no_bos(
-    bench: Bench, documents: list[str]
-) -> None:
-    bench.tokenizer = build_tokenizer()
-    bench.tokenizer.bos_token = None
-    expected = rolling_loglikelihood(bench, documents[0], 128)
-    n_tokens = len(bench.tokenizer(documents[0])["input_ids"])
-
-    result = measure(bench, [documents[0]])
-
-    assert -result.value * n_tokens == pytest.approx(expected, rel=1e-6)
 
 
 def test_first_tokens_are_not_scored_where_there_is_no_separator(
@@ -158,9 +150,6 @@ def test_only_the_beginning_of_a_long_text_is_cut_into_the_tokens_of_the_whole(
     monkeypatch.setattr(perplexity, "_MORE", len(text))
 
     assert made == make_blocks([text, "one"], tokenizer, length=64, max_tokens=1000)
-
-
-# Documents of files and datasets.
 
 
 def source(**keys: Any) -> TextSource:
