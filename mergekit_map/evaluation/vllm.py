@@ -40,8 +40,7 @@ from mergekit_map.utils.progress import stage
 
 LOG = logging.getLogger(__name__)
 
-# Where in the bounds the merge lies that an engine is started from, before another is
-# written into it. It is no end of the bounds, and not where merges are recorded.
+# Of the merge that an engine is started from, which is not the recorded one.
 _START = 0.3819660112501051
 
 
@@ -111,7 +110,7 @@ def _in_place(project: Project, stack: ExitStack) -> InPlace | None:
         try:
             engine = _open_engine(project, starting, folder, args)
             with stage("asking vLLM what a merge says that was written into it"):
-                merge = project.space.between(GENERIC)
+                merge = project.space.generic(GENERIC)
                 reason = _difference_in_words(engine, merge, expected)
         except MergeError as error:
             reason = str(error)
@@ -130,7 +129,7 @@ def _open_engine(
     project: Project, stack: ExitStack, folder: Path, args: dict[str, Any]
 ) -> InPlace:
     """Start an engine from another merge than the recorded one."""
-    other = project.space.between(_START)
+    other = project.space.generic(_START)
     merging = merged_on_disk(project, other, "merging to disk, for vLLM to start from")
     with merging as start, stage("starting vLLM"):
         model = vllm_model(start, worker_extension_cls=MERGE_WRITER, **args)

@@ -65,8 +65,8 @@ from mergekit_map.utils.recordings_cache import (
 )
 from mergekit_map.utils.text import bytes_in_words
 
-# Where in the box the recorded merge lies. At a corner, tensors that are tied could
-# happen to be equal and be loaded as one.
+# Of the coefficients of the recorded merge. With weights that are alike, tensors that
+# are tied could happen to be equal and be loaded as one.
 GENERIC = 0.6180339887498949
 _SHARD_BYTES = 1 << 26
 _END_BYTES = 1 << 20  # of a large file: more than headers and directories take
@@ -219,7 +219,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
 def _write_twin(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> None:
     """Write the checkpoint of a merge with the ``map_*`` twin of its method."""
-    config = space.config(space.between(GENERIC))
+    config = space.config(space.generic(GENERIC))
     twin = {"merge_method": recordable_method(config["merge_method"])}
     # Small shards leave memory early.
     changes = {"safe_serialization": True, "out_shard_size": _SHARD_BYTES}

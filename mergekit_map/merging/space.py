@@ -102,10 +102,11 @@ class MergeSpace:
         """Turn a row of a design (d,) into named coefficients."""
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
 
-    def between(self, share: float) -> dict[str, float]:
-        """Return coefficients at ``share``, 2 ``share``, ... (mod 1) of the ranges."""
+    def generic(self, share: float) -> dict[str, float]:
+        """Return coefficients of a sound model, no two alike for an irrational share."""
         shares = share * np.arange(1, len(self.names) + 1) % 1
-        return self.named(self.bounds[:, 0] + shares * np.ptp(self.bounds, axis=1))
+        total = share if self.remainder or len(shares) == 1 else 1.0
+        return self.named(total * shares / shares.sum())
 
     def anchors(self) -> dict[str, dict[str, float]]:
         """Return the merges of no model, of each model alone and of all, by label.

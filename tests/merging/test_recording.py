@@ -104,7 +104,7 @@ def test_writing_into_the_model_leaves_the_recording_as_it_is(
         (folder,) = (path for path in home.iterdir() if path.is_dir())
         files = [*folder.rglob("*.safetensors"), *folder.glob("*.pt")]
         before = {path: path.read_bytes() for path in files}
-        merge.write(space.between(0.3))
+        merge.write(space.generic(0.3))
         assert len(before) == 3
         for path, content in before.items():
             assert path.read_bytes() == content

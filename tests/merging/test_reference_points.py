@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from test_space import merge, space_of, weighted
 
-from mergekit_map.merging.reference_points import reference_points, soup_weights
+from mergekit_map.merging.recording import GENERIC
+from mergekit_map.merging.reference_points import (
+    linear_space,
+    reference_points,
+    soup_weights,
+)
 
 EVERY, FIXED = ["base", "one", "two", "soup"], {"value": 0.3}
 
@@ -87,3 +92,13 @@ def test_other_reference_points_are_linear_merges_with_the_same_settings() -> No
             weighted("y/two", 0.5),
         ],
     }
+
+
+def test_what_is_recorded_is_a_sound_model_without_weights_alike() -> None:
+    references = linear_space(space_of(merge("ties", "x/one", "y/two")))
+    shares = space_of(merge("linear", "x/one", "y/two", "z/three"))  # of a whole
+
+    for space, total in ((references, 1), (shares, GENERIC)):
+        weights = space.generic(GENERIC).values()
+        assert len({*weights}) == len(weights)
+        assert sum(weights) == pytest.approx(total)
