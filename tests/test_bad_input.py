@@ -200,6 +200,10 @@ CASES: dict[str, tuple[Change, str]] = {
         task(python="a:b", lm_eval="x"),
         r"exactly one of the keys 'perplexity', 'preset', 'lm_eval' and 'python'",
     ),
+    "split of a file": (
+        task(perplexity={"file": "a.txt", "split": "test"}),
+        r"a file has no name, split or revision; remove that key",
+    ),
     "csv": (task(perplexity={"file": "a.csv"}), r"file must end in \.txt or \.jsonl"),
     "metric that is not named": (
         lambda config, folder: (

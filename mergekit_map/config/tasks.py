@@ -116,6 +116,8 @@ class TextSource(Strict):
     def _one_source(self) -> Self:
         if (self.file is None) == (self.dataset is None):
             raise ValueError("give exactly one of 'file' and 'dataset'")
+        if self.file and self.model_fields_set & {"name", "split", "revision"}:
+            raise ValueError("a file has no name, split or revision; remove that key")
         if self.file is not None and self.file.suffix not in {".txt", ".jsonl"}:
             raise ValueError(
                 f"file must end in .txt or .jsonl, got {self.file.name!r}; "

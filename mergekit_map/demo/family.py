@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,18 +97,15 @@ def _train_models(
     base = new_model(_SEED, tokenizer, sizes.model)
     for name, schedule in schedules.items():
         model: LlamaForCausalLM = base if name == "base" else copy.deepcopy(base)
-        drawn = shares if name == "base" else _with_replay(name, shares, sizes.replay)
+        drawn = dict(shares)
+        if name != "base":  # which must not forget the other domains
+            share = sizes.replay / (len(shares) - 1)
+            drawn = {**dict.fromkeys(shares, share), name: 1 - sizes.replay}
         sources = {domain: (streams[domain], share) for domain, share in drawn.items()}
         with stage(f"training {name}"):
             train_model(_generator(name), model, sources, schedule)
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
-
-
-def _with_replay(name: str, domains: Iterable[str], replay: float) -> dict[str, float]:
-    """Return the shares of the domains in a fine-tune, which must not forget others."""
-    others = [domain for domain in domains if domain != name]
-    return {name: 1 - replay, **dict.fromkeys(others, replay / len(others))}
 
 
 def _generator(purpose: str) -> np.random.Generator:

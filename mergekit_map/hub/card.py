@@ -30,7 +30,7 @@ from huggingface_hub.repocard import metadata_load
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec, is_task_file
 from mergekit_map.config.yaml_file import MergeConfig, yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.hub.sanitize import PublicNames, parts_of, public_names
+from mergekit_map.hub.sanitize import PublicNames, is_local, parts_of, public_names
 from mergekit_map.models.references import referenced_models
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, border_in_words
@@ -131,7 +131,9 @@ def _data_and_metric(spec: TaskSpec) -> tuple[str, str]:
     """Return the public names of a task's data and of its metric."""
     if isinstance(spec, PerplexityTask):
         source = spec.perplexity
-        return source.dataset or Path(str(source.file)).name, "loss"
+        name = str(source.file or source.dataset)
+        is_path = source.file is not None or is_local(name)
+        return Path(name).name if is_path else name, "loss"
     if isinstance(spec, LmEvalTask):
         path = Path(spec.lm_eval)
         return path.name if is_task_file(path.name) else str(path), spec.metric
@@ -143,7 +145,7 @@ def _result(task: str, spec: TaskSpec, value: float, pipeline: str) -> EvalResul
     dataset = data
     args: dict[str, Any] = {}
     if isinstance(spec, PerplexityTask):
-        dataset = spec.perplexity.dataset or "own-text"
+        dataset = data if data == spec.perplexity.dataset else "own-text"
     elif isinstance(spec, LmEvalTask):
         args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
         args["filter"] = spec.filter

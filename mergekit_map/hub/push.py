@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -46,6 +46,7 @@ from mergekit_map.hub.sanitize import (
     refuse_leaks,
 )
 from mergekit_map.models.references import referenced_models
+from mergekit_map.results.log import whole_lines
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.utils.files import read_whole
 
@@ -135,7 +136,11 @@ def plan_push(
         ConfigError: the options do not go together with what is there.
         HubError: the Hub cannot be reached or refuses.
     """
-    _require_repo_ids([options.repo, *options.parents.values()])
+    for name in (options.repo, *options.parents.values()):
+        try:
+            utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
+        except errors.HFValidationError as error:
+            raise ConfigError(f"{error}; write it as owner/name") from None
     config = _read_recipe(folder / cards.RECIPE_FILE)
     card = cards.read_card(folder)
     search = None if run is None else open_run(run)
@@ -180,22 +185,16 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
     continues. Returns the address of the commit, None if nothing was new.
     """
     target, repo = plan.target, plan.target.repo_id
-    added = [CommitOperationAdd(file.path, file.content) for file in plan.files]
-    deleted = [CommitOperationDelete(path) for path in plan.deleted]
+    operations: list[Any] = [CommitOperationAdd(f.path, f.content) for f in plan.files]
+    operations += map(CommitOperationDelete, plan.deleted)
     with _hub_errors(api, repo), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on metadata that a card may lack
         if target.private is None:
             api.create_repo(repo, private=plan.private)
-        commit = api.create_commit(repo, [*added, *deleted], commit_message=message)
+        commit = api.create_commit(
+            repo, operations, commit_message=message, parent_commit=target.commit
+        )
     return None if commit.oid == target.commit else str(commit.commit_url)
-
-
-def _require_repo_ids(names: Iterable[str]) -> None:
-    for name in names:
-        try:
-            utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
-        except errors.HFValidationError as error:
-            raise ConfigError(f"{error}; write it as owner/name") from None
 
 
 def _read_recipe(path: Path) -> MergeConfig:
@@ -297,8 +296,7 @@ def _run_files(
     try:
         config = names.config(read_yaml(run.config).content)
         public[run.config.name] = yaml_text(config).encode()
-        lines = filter(None, run.log.read_text(encoding="utf-8").splitlines())
-        log = (_json(names.content(json.loads(line))) for line in lines)
+        log = (_json(names.content(json.loads(line))) for line in whole_lines(run.log))
         public[run.log.name] = b"".join(log)
     except (OSError, *DAMAGES) as error:
         raise _unreadable(run.path, error) from None

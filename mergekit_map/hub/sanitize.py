@@ -105,7 +105,8 @@ class PublicNames:
             return value
         if key in MODEL_KEYS:
             return self.reference(value)
-        return Path(value).name if key in _FILE_KEYS else self.text(value)
+        is_file = key in _FILE_KEYS or (key == "dataset" and is_local(value))
+        return Path(value).name if is_file else self.text(value)
 
     def content(self, value: Any) -> Any:
         """Replace the paths in all texts of JSON."""

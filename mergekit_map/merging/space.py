@@ -103,7 +103,7 @@ class MergeSpace:
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
 
     def generic(self, share: float) -> dict[str, float]:
-        """Return coefficients of a sound model; of an irrational share, no two alike."""
+        """Return coefficients of a sound model, no two alike for irrational shares."""
         shares = share * np.arange(1, len(self.names) + 1) % 1
         total = share if self.remainder or len(shares) == 1 else 1.0
         return self.named(total * shares / shares.sum())

@@ -64,7 +64,7 @@ EXPONENTIAL = (metrics.perplexity, metrics.weighted_perplexity)
 # By name, for lm-eval's own aggregations; a task's own may be on another scale.
 _RANGES: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
-    **dict.fromkeys(("acc_all", "exact_match", "em", "f1"), (0.0, 1.0)),
+    **dict.fromkeys(("acc_all", "exact_match", "f1"), (0.0, 1.0)),
     "mcc": (-1.0, 1.0),
     **dict.fromkeys(("bleu", "chrf", "chrf++"), (0.0, 100.0)),
     **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), (1.0, None)),
@@ -490,7 +490,7 @@ def standard_error(
     """Return lm-eval's closed form, or that of an exponential or ratio of means.
 
     Others of lm-eval (f1, mcc, bleu), which it bootstraps, have that of the jackknife.
-    Of a task's own none is known: they may take minutes.
+    Of a median and of a task's own none is known: the latter may take minutes.
     """
     if len(results) < 2 or aggregation.__module__ != metrics.__name__:
         return None
@@ -516,4 +516,5 @@ def _jackknife(
             for group in groups
         ]
     error = float(np.std(values)) * math.sqrt(count - 1)
-    return error if 0 < error < math.inf else None
+    is_smooth = aggregation is not metrics.median
+    return error if is_smooth and 0 < error < math.inf else None

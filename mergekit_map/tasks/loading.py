@@ -186,7 +186,8 @@ def _check_value(metric: Metric, measurement: Measurement) -> None:
                 f"{number:g}: their squares would be no numbers; divide them"
             )
     lower, upper = metric.bounds
-    if math.isfinite(value) and not lower <= value <= upper:
+    rounding = 1e-9 * abs(value)  # a perfect bleu is 100.00000000000004
+    if math.isfinite(value) and not lower - rounding <= value <= upper + rounding:
         raise EvaluationError(
             f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "
             "state the range of the metric with 'range:'"

@@ -45,6 +45,7 @@ _TOKENS = 32768
 NOT_SCORED = -100  # torch's own default of ``ignore_index``
 _OPEN = sys.maxsize  # the end of a token that all later ones may follow
 _CHECKED = 8  # requests of a tree that are compared with themselves alone
+_ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 # Relative and absolute tolerance of equal log-likelihoods. In half precision, sums of
 # dozens of nats are off by hundredths.
 _ROUNDING, _ROUNDING_HALF = 1e-4, 0.05
@@ -284,7 +285,7 @@ def likelihoods(
     tokens = _TOKENS_CPU if on_cpu else _TOKENS
     scores = Likelihoods(model, most, tokens, rows, width)
     scores = replace(scores, bounded=_predicts_in_chunks(scores, vocabulary))
-    return scores if on_cpu or rows is not None else fitted(scores, requests)
+    return scores if on_cpu else fitted(scores, requests)
 
 
 def _predicts_in_chunks(scores: Likelihoods, vocabulary: int) -> bool:
@@ -332,8 +333,11 @@ def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Like
 
 
 def _window_reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
-    """Return how a window of the model cuts requests; a few may not reveal it."""
+    """Return why rows cannot be trees; a few requests may not reveal it."""
     config: Any = model.config.get_text_config()
+    kinds = {*(getattr(config, "layer_types", None) or ())}
+    if kinds - _ATTENTION or getattr(model, "_is_stateful", False):
+        return "not all of its layers are of attention"
     longest = max((len(r.inputs) for r in requests), default=0)
     for key in ("sliding_window", "attention_chunk_size"):
         window = getattr(config, key, None)
@@ -343,18 +347,19 @@ def _window_reason(model: PreTrainedModel, requests: Sequence[Request]) -> str |
 
 
 def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
-    """Score a few requests in a tree and by themselves; return how they differ."""
+    """Score the last requests of a tree by themselves, too; return how they differ."""
     batches = scores.batches(requests)
     if not batches or not batches[0][0].branches:  # those with branches come first
         return None
-    some = [requests[index] for index, _ in batches[0][0].scored[:_CHECKED]]
-    alone = replace(scores, width=None).score_all(some)
+    tree = batches[0][0]
+    last = [index for index, _ in tree.scored[-_CHECKED:]]
+    alone = replace(scores, width=None).score_all([requests[i] for i in last])
     try:
-        in_tree = scores.score_all(some)
+        in_tree = scores.score([tree], requests)
     except Exception as error:  # noqa: BLE001 - code of any model, on a mask of ours
         return f"{type(error).__name__} on a mask of its own"
     expected = np.array([score for score, _ in alone])
-    found = np.array([score for score, _ in in_tree])
+    found = np.array([in_tree[index][0] for index in last])
     is_half = scores.model.dtype in (torch.bfloat16, torch.float16)
     rounding = _ROUNDING_HALF if is_half else _ROUNDING
     if np.allclose(found, expected, rtol=rounding, atol=rounding, equal_nan=True):

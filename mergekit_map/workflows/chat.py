@@ -90,11 +90,9 @@ ChatModels: TypeAlias = Callable[[Mapping[str, float]], ChatModel]
 
 
 @contextmanager
-def open_chat(
-    run: Path, options: MergeOptions, *, trust_run: bool = False
-) -> Iterator[ChatModels]:
+def open_chat(run: Path, options: MergeOptions, **models: Any) -> Iterator[ChatModels]:
     """Open the models of a finished search; MergeError where they have changed."""
-    project = finished_project(run, options, trust_run=trust_run)
+    project = finished_project(run, options, **models)
     if project.spec.merge == "memory":
         place = project.spec.task_vectors
         with resident_merge(project.space, project.options, place) as merge:

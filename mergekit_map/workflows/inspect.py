@@ -84,12 +84,9 @@ def probe_config(
     n_merges, times = probe_multiples(study, sizes)
     measuring = sum(times[task] * s for task, s in seconds.items())
     hours = (loads * load + n_merges * merge + measuring) / 3600
-    return Probe(soup, load, merge, seconds, hours, sizes, _peak_bytes())
-
-
-def _peak_bytes() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    peak *= 1 if sys.platform == "darwin" else 1024  # bytes
+    return Probe(soup, load, merge, seconds, hours, sizes, peak)
 
 
 @dataclass(frozen=True)

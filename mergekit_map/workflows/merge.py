@@ -41,6 +41,7 @@ from mergekit_map.utils.progress import stage, warn
 from mergekit_map.utils.text import listed
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
 from mergekit_map.workflows.results import Merged, Selection
+from mergekit_map.workflows.search import write_soup
 from mergekit_map.workflows.select import (
     refuse_other_front,
     save_choice,
@@ -115,6 +116,7 @@ def _merge(
         with selection_lock(run):
             front = _with_measured(project, selection, searched, run)
             save_choice(front, run, recipes.texts(front, run))
+            write_soup(project, run)
         shown = front.with_point(selection.index, written)
         shown = chosen_as(shown, selection.index, selection.front.select)
         recipe = f"# {shown.reason}\n{text}"

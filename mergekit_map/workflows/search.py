@@ -96,7 +96,7 @@ def _search(
         _warn_of_failures(study, log)
         with selection_lock(folder):  # of who looks at the partial front
             save_choice(front, folder, recipes.texts(front, folder))
-            _write_soup(project, folder)
+            write_soup(project, folder)
             write_record(folder.manifest, _manifest(project, study))
             folder.plan.unlink()
     return front
@@ -187,22 +187,18 @@ def _begin(
     total = ahead.measurements
     if before != _manifest(project, study):  # some is of another search
         total += len({(e.merge, e.key) for e in known}) - n_known(study, log)
+    parts = project.held_out_study().parts if project.held_out else ()
+    held_out = [e for part in parts for e in matching(part, log) if e.role == "holdout"]
     started = Started(
         run=folder.path,
         config=project.file.content,
         coefficients=study.bounds,
         tasks=study.tasks,
         total=total,
-        known=[*known, *_held_out_before(project, log)],
+        known=[*known, *held_out],
     )
     events.start(started)
     log.listener = events.on_measured
-
-
-def _held_out_before(project: Project, log: EvaluationLog) -> list[Evaluation]:
-    """List what this search has measured on its held-out data, before a stop."""
-    parts = project.held_out_study().parts if project.held_out else ()
-    return [e for part in parts for e in matching(part, log) if e.role == "holdout"]
 
 
 def _warn_of_failures(study: Study, log: EvaluationLog) -> None:
@@ -270,7 +266,7 @@ def _measure_references(
             measure_held_out(held_out, merges, evaluate.on_held_out, log)
 
 
-def _write_soup(project: Project, folder: RunFolder) -> None:
+def write_soup(project: Project, folder: RunFolder) -> None:
     """Write the recipe of the plain average of the parents, for stock mergekit."""
     recipes = Recipes(linear_space(project.space), project.options)
     comment = "The soup: the plain average of the models, without a search."

@@ -70,6 +70,21 @@ def part(card: ModelCard, heading: str) -> str:
     return str(found)
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"), [("/data/me/fr", "own-text"), ("me/fr", "me/fr")]
+)
+def test_a_folder_of_a_dataset_is_own_text(
+    given: str, shown: str, tmp_path: Path
+) -> None:
+    task = PerplexityTask.model_validate({"perplexity": {"dataset": given}})
+
+    card = written(tmp_path, replace(record(), tasks={**TASKS, "code": task}))
+
+    (code,) = [one for one in card.data.eval_results if "code" in one.metric_name]
+    assert code.dataset_type == shown
+    assert "/data" not in str(card)
+
+
 def test_metadata_names_all_parents_of_the_hub_and_rounded_values(
     tmp_path: Path,
 ) -> None:

@@ -66,6 +66,7 @@ def test_relative_paths_of_a_configuration_are_found(names: PublicNames) -> None
     assert there.config(config) == {"models": public}
     # Without the directory the first has the form of a Hub id.
     assert names.config({"model": "m/base"}) == {"model": "m/base"}
+    assert names.config({"dataset": "../me/fr"}) == {"dataset": "fr"}
 
 
 @pytest.mark.parametrize(

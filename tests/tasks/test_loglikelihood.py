@@ -47,6 +47,7 @@ MODELS: dict[str, tuple[bool, dict[str, Any]]] = {
     "Qwen3Moe": (True, {**SOME_HEADS, **EXPERTS}),
     "Bloom": (False, {}),
     "Mamba": (False, {"state_size": 8}),
+    "Lfm2": (False, {**SOME_HEADS, "layer_types": ["conv", "full_attention"]}),
 }
 
 

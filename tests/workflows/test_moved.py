@@ -90,6 +90,7 @@ def test_after_a_move_every_printed_command_works(place: Path) -> None:
 
     merged_by_stock(result.output, "stock")
     assert_same_weights("out", "stock")
+    assert str(place / "second") in Path("run/recipes/soup.yml").read_text()
     for recipe in ("out/mergekit_config.yml", "run/recipe.yml", "run/recipes/000.yml"):
         merge = yaml.safe_load(Path(recipe).read_text())
         assert merge["base_model"] == str(place / "origin")

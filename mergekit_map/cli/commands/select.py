@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,6 @@ from mergekit_map.cli.options import (
     selection_options,
     set_output,
     slow_imports,
-    trust_option,
     update_front,
     verbose_option,
     with_output_options,
@@ -121,8 +121,8 @@ def merge_and_show(
 
 @click.command(cls=MergeCommand)
 @click.argument("run", type=RUN)
-@trust_option
-def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
+@model_options
+def browse(make_options: MakeOptions, run: Path, **models: Any) -> None:
     """Walk along the front of RUN in the terminal, and choose a point.
 
     Save a point, merge it or chat with it; only the last two load models.
@@ -144,7 +144,7 @@ def browse(make_options: MakeOptions, run: Path, *, trust_run: bool) -> None:
     folder = open_run(run)
     view = View.of(folder.read_front())
     with ExitStack() as stack:
-        actions = _MergeAndChat(folder, make_options, stack, trust_run=trust_run)
+        actions = _MergeAndChat(folder, make_options, stack, models)
         while exit_action := Browser(folder, view, run.resolve().name).run():
             view = actions.perform(exit_action)
 
@@ -156,7 +156,7 @@ class _MergeAndChat:
     folder: RunFolder
     make_options: MakeOptions
     stack: ExitStack  # that closes the models
-    trust_run: bool
+    models: Mapping[str, Any]  # where they are, and whether code may run
 
     def perform(self, exit_action: ExitAction) -> View:
         """Merge or chat; print the reason where that fails."""
@@ -184,7 +184,7 @@ class _MergeAndChat:
         out = click.prompt("folder for the merge", default, type=FOLDER, err=True)
         refuse_existing(out)
         options = self.make_options(f"opening {run}")
-        merge_and_show(run, out, options, {"index": view.at}, trust_run=self.trust_run)
+        merge_and_show(run, out, options, {"index": view.at}, **self.models)
         return View.of(self.folder.read_front())
 
     @cached_property
@@ -193,7 +193,7 @@ class _MergeAndChat:
         options = self.make_options(f"opening {self.folder.path}")
         from mergekit_map.workflows.chat import open_chat
 
-        chat = open_chat(self.folder.path, options, trust_run=self.trust_run)
+        chat = open_chat(self.folder.path, options, **self.models)
         return self.stack.enter_context(chat)
 
 
