@@ -230,9 +230,7 @@ def view_of(run: Path) -> View:
 
 
 def actions_on(run: Path, stack: ExitStack) -> _MergeAndChat:
-    return _MergeAndChat(
-        RunFolder(run), lambda _: MergeOptions(quiet=True), stack, trust_run=False
-    )
+    return _MergeAndChat(RunFolder(run), lambda _: MergeOptions(quiet=True), stack, {})
 
 
 def test_saving_a_point_writes_what_select_writes_or_says_why_not(
