@@ -98,8 +98,7 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     configuration and the tokenizer: mergekit lists models in the order of a set, which
     differs between processes. Errors of mergekit and of the disk become a MergeError.
     """
-    changes = {"write_model_card": False, "multi_gpu": False}
-    options = options.model_copy(update=changes)
+    options = options.model_copy(update={"write_model_card": False, "multi_gpu": False})
     models = [*map(ModelReference.parse, referenced_models(config))]
     ordered = patch.object(MergeConfiguration, "referenced_models", lambda _: models)
     with _translate_errors(folder), ordered:

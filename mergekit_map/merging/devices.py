@@ -12,6 +12,7 @@ there one by one, for each merge. An engine gets the share of a GPU that is left
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -241,12 +242,11 @@ def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     if _place(spec, options, sizes) == held_in:
         parts["the models that are merged"] = sizes.held
     place, free = _device_in_words(str(device)), free_memory(device)
-    if needs_all_gpus(sum(parts.values()), str(device)):
+    if needs_all_gpus(sizes.shipped, str(device)):
         gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
         place, free = "all GPUs", sum(free_memory(gpu) or 0 for gpu in gpus)
-    return _room(
-        f"the memory of {place}, beside activations and libraries", free, parts
-    )
+    where = f"the memory of {place}, beside activations and libraries"
+    return _room(where, free, parts)
 
 
 def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:
@@ -257,6 +257,7 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     check_device(options)
     if torch.device(str(options.device)).type == "cpu":
         return
+    gc.collect()  # models of earlier merges, which refer to themselves
     room = _memory(spec, options, _bytes_by_headers(space))
     if room.falls_short:
         raise MergeError(
