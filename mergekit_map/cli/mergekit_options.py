@@ -58,7 +58,7 @@ class MergeCommand(click.Command):
         output = output_options()
         output.quiet, output.verbose = given["quiet"], given["verbosity"] > 0
         make_options = functools.partial(_make_options, given)
-        ctx.params["make_options"] = functools.cache(make_options)  # for torch: once
+        ctx.params["make_options"] = functools.cache(make_options)  # sets threads once
         return super().invoke(ctx)
 
 

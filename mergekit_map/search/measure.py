@@ -117,7 +117,7 @@ def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset | None]:
             continue
         answers = [evaluate.answers(merge, task) for merge in study.fixed.values()]
         if references := [one for one in answers if one is not None and one.whole]:
-            identity = [0, study.definitions[task]]  # 0: as earlier, by default
+            identity = [0, study.definitions[task]]  # the 0 is in run folders
             rng = np.random.default_rng(int(digest(identity), 16))
             found[task] = draw_subset(count, references, rng)
     return found

@@ -495,7 +495,8 @@ def standard_error(
     if len(results) < 2 or aggregation.__module__ != metrics.__name__:
         return None
     if aggregation not in _MEANS:
-        return _jackknife(aggregation, results)
+        is_smooth = aggregation is not metrics.median
+        return _jackknife(aggregation, results) if is_smooth else None
     if aggregation is metrics.mean:
         return float(metrics.mean_stderr(results))
     error = ratio_standard_error(*sums(aggregation, results))
@@ -516,5 +517,4 @@ def _jackknife(
             for group in groups
         ]
     error = float(np.std(values)) * math.sqrt(count - 1)
-    is_smooth = aggregation is not metrics.median
-    return error if is_smooth and 0 < error < math.inf else None
+    return error if 0 < error < math.inf else None
