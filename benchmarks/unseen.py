@@ -102,7 +102,7 @@ def main() -> None:
         print("R² of an interpolation on a tenth left out:", quality(asked.family))
     known = {
         tuple(np.round(x, 9))
-        for x in search.locate(e.coefficients for e in search.evaluations)
+        for x in locate_in(search.front, (e.coefficients for e in search.evaluations))
     }
     merges = [merge for merge in merges if tuple(np.round(merge["x"], 9)) not in known]
     X = np.array([merge["x"] for merge in merges])

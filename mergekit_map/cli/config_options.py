@@ -174,7 +174,7 @@ NEW_MERGE_OPTIONS = {
         "ties  [default: 0.5 for these]",
     ),
     "dtype": click.option(
-        "--dtype", help="Dtype  [default: that in the base's config.json, or bfloat16]"
+        "--dtype", help="Dtype  [default: that of a base in a folder, or bfloat16]"
     ),
 }
 

@@ -57,7 +57,9 @@ class MergeCommand(click.Command):
         given = {name: ctx.params.pop(name) for name in MergeOptions.model_fields}
         output = output_options()
         output.quiet, output.verbose = given["quiet"], given["verbosity"] > 0
-        make_options = functools.partial(_make_options, given)
+        make_options = functools.partial(
+            _make_options, given, ctx.params.get("workers")
+        )
         ctx.params["make_options"] = functools.cache(make_options)  # sets threads once
         return super().invoke(ctx)
 
@@ -91,9 +93,15 @@ def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -
         ctx.exit()
 
 
-def _make_options(given: Mapping[str, Any], activity: str) -> MergeOptions:
+def _make_options(
+    given: Mapping[str, Any], workers: int | str | None, activity: str
+) -> MergeOptions:
     if given["transformers_cache"]:  # for all libraries, as the default is
         os.environ["HF_HUB_CACHE"] = given["transformers_cache"]
+    if isinstance(workers, int):  # whose imports take as long
+        from mergekit_map.workers.pool import start_forkserver
+
+        start_forkserver()
     with slow_imports(None if given["quiet"] else f"{activity} and loading mergekit"):
         from mergekit import options
 

@@ -150,8 +150,10 @@ def search_command(run: Path, *options: str) -> str:
     if Path(manifest.directory) != Path.cwd():
         return ""
     seed = manifest.random_seed
-    seed_options = [] if seed in {None, manifest.seed} else ["--random-seed", seed]
-    return command_line("search", run / "config.yml", run, *seed_options, *options)
+    words = [] if seed in {None, manifest.seed} else ["--random-seed", seed]
+    if manifest.identity and (dtype := manifest.identity.lora_merge_dtype):
+        words += ["--lora-merge-dtype", dtype]
+    return command_line("search", run / "config.yml", run, *words, *options)
 
 
 def trust_options(config: Path) -> list[str]:

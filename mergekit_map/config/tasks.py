@@ -25,7 +25,7 @@ from mergekit_map.errors import nearest
 
 # A task's name is a file name in the run folder and a word on the command line.
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-MOST_TASKS = 100  # a search in more objectives finds no point worse than another
+MOST_TASKS = 31  # of a hypervolume; in more, hardly any point is worse than another
 LONGEST_TASK = 100  # characters of a name
 RESERVED = ("point", "selected", "recommended")  # columns of front.csv
 # YAML's true is a number to Python, but not to the user who wrote it.

@@ -34,6 +34,7 @@ MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``ma
 Settings: TypeAlias = Mapping[str, Mapping[str, Any]]  # of blocks of ``map:``, by key
 # Keys of a merge configuration that hold a model.
 MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
+_SOURCE_WORDS = {"base", "union"}  # sources of a tokenizer that are no models
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeCon
         if key == "parameters":
             return content
         if isinstance(content, str):
-            return change(content) if key in MODEL_KEYS else content
+            is_word = "source" in key and content in _SOURCE_WORDS
+            return change(content) if key in MODEL_KEYS and not is_word else content
         if isinstance(content, list):
             return [copied(item) for item in content]
         if isinstance(content, Mapping):

@@ -114,9 +114,9 @@ def read_draft(
     problems += more
     if not has_models:
         return Draft(file, problems, None, Family((), None))
-    written = absolute_references(file.merge, root)
+    written = absolute_references(file.merge, root, resolve=False)
     moved = absolute_references(with_places(file.merge, model_paths), root)
-    merge = with_adapter_bases(moved)
+    merge = with_adapter_bases(moved, str(file.merge.get("base_model")))
     problems += check_merge(merge) if has_merge else []  # two paths may be one model
     # No model is downloaded for a merge that cannot be.
     family = inspect_models(merge, decided(given), download=download and has_merge)
@@ -425,7 +425,7 @@ def finished_project(
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Project:
-    """Load the project of a finished search, with the seed of its merges.
+    """Load the project of a finished search, with the options that its merges had.
 
     Its models may have moved: to the places in ``model_paths``, or, for relative paths,
     to the working directory if that of the search no longer exists.
@@ -437,8 +437,12 @@ def finished_project(
     """
     folder = open_run(run)
     manifest = folder.read_manifest()
-    if options.random_seed is None:
-        options = options.model_copy(update={"random_seed": manifest.random_seed})
+    measured = {
+        "random_seed": manifest.random_seed,
+        "lora_merge_dtype": manifest.identity and manifest.identity.lora_merge_dtype,
+    }
+    open_ones = {k: v for k, v in measured.items() if getattr(options, k) is None}
+    options = options.model_copy(update=open_ones)
     start = Path(manifest.directory)
     project = load_project(
         folder.config,

@@ -20,6 +20,8 @@ from unittest.mock import patch  # raises AttributeError where a part is no more
 
 import transformers
 from filelock import FileLock
+from mergekit.architecture import ModelArchitecture, get_architecture_info
+from mergekit.architecture.json_definitions import JsonModuleArchitecture
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
 from mergekit.io.tasks import LoaderCache
@@ -29,7 +31,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.merging.devices import needs_all_gpus
-from mergekit_map.models.files import fingerprint
+from mergekit_map.models.files import find_model, fingerprint
 from mergekit_map.models.references import models_with_adapter, referenced_models
 from mergekit_map.utils.files import cache_home, partial_folder, sha256
 
@@ -104,7 +106,26 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     with _translate_errors(folder), ordered:
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
-        run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)
+        merge = MergeConfiguration.model_validate(dict(config))
+        _sort_tensors(get_architecture_info(merge, options))
+        run_merge(merge, str(folder), options)
+    if options.trust_remote_code:  # mergekit leaves out the code that a config names
+        donor = merge.base_model or models[0]
+        for file in find_model(str(donor.model)).folder.glob("*.py"):
+            shutil.copy(file, folder)
+
+
+def _sort_tensors(architecture: ModelArchitecture) -> None:
+    """Sort the tensors of an architecture that mergekit found out, in its cache.
+
+    They come from sets: each process would draw random numbers in another order.
+    """
+    for module in architecture.modules.values():
+        known = module.architecture
+        if not architecture.architectures and isinstance(known, JsonModuleArchitecture):
+            templates = known.definition.layer_templates.weights
+            for weights in (known.definition.pre_weights, templates):
+                weights.sort(key=lambda weight: weight.name)
 
 
 @contextmanager

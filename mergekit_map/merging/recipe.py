@@ -19,7 +19,7 @@ from mergekit_map.config.yaml_file import MergeConfig, filled, map_references, y
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import settings_of
 from mergekit_map.models.files import fingerprint
-from mergekit_map.models.references import models_of, models_with_adapter
+from mergekit_map.models.references import models_with_adapter, references_in
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import RunFolder, recipe_comments
@@ -98,7 +98,7 @@ def merge_identity(space: MergeSpace, options: MergeOptions) -> Identity:
     if models_with_adapter(template):
         given["lora_merge_dtype"] = options.lora_merge_dtype
     return Identity(
-        models={m: fingerprint(m) for m in models_of(template)},
+        models={m: fingerprint(m) for m in dict.fromkeys(references_in(template))},
         coefficients={c.name: [list(p) for p in c.places] for c in space.coefficients},
         remainder=[list(place) for place in space.remainder],
         configuration=template,

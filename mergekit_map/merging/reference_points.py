@@ -68,6 +68,9 @@ def reference_points(space: MergeSpace, layers: int | None = None) -> ReferenceP
     method = method_spec(space.template).pretty_name or space.template["merge_method"]
     names = {label: f"{label} alone, {method}" for label in merges}
     names |= {BASE: f"weights of 0, {method}", SOUP: f"uniform {method}"}
+    for label, merge in merges.items():  # other weights may be fixed, or shared
+        if label not in weights or not _has_weights(space, merge, weights[label]):
+            names[label] = ", ".join(f"{n} {w:g}" for n, w in merge.items())
     corners = {names[k]: merge for k, merge in merges.items() if k not in own}
     others = {label: of for label, of in weights.items() if label not in own}
     return ReferencePoints(own, corners, linear, others)
@@ -129,6 +132,23 @@ def _is_that_model(
     weights: Mapping[str, float],
 ) -> bool:
     """Whether a merge of the space is a reference point, up to rounding."""
+    if not _has_weights(space, merge, weights):
+        return False
+    config = space.config(merge)
+    elected = elects_signs(config["merge_method"])
+    if elected is None:
+        return str(config["merge_method"]) == "linear"
+    if label == BASE:
+        return True
+    scales = settings_of(config, "lambda")
+    whole = not drops_parts(config) and all(scale == 1 for scale in scales)
+    return whole and not (elected and label == SOUP)
+
+
+def _has_weights(
+    space: MergeSpace, merge: Mapping[str, float], weights: Mapping[str, float]
+) -> bool:
+    """Whether each model has its weight in a merge of the space, up to rounding."""
     config = space.config(merge)
     names = _models(space)
     places = [(entry.key[:-1], entry.model) for entry in model_entries(config)]
@@ -140,14 +160,7 @@ def _is_that_model(
         equal = (math.isclose(float(x), wanted, abs_tol=_ROUNDING) for x in leaves)
         if entry.weighted and not (leaves and all(equal)):
             return False
-    elected = elects_signs(config["merge_method"])
-    if elected is None:
-        return str(config["merge_method"]) == "linear"
-    if label == BASE:
-        return True
-    scales = settings_of(config, "lambda")
-    whole = not drops_parts(config) and all(scale == 1 for scale in scales)
-    return whole and not (elected and label == SOUP)
+    return True
 
 
 def _has_all_layers(merge: Any, layers: int | None) -> bool:

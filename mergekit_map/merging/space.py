@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import transformers
-from mergekit.architecture import get_architecture_info
+from mergekit.architecture import arch_info_for_config, get_architecture_info
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
 from mergekit.io.tasks import LoaderCache
@@ -304,7 +304,8 @@ def weight_table(
 def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
     """Let mergekit plan the merge, which checks every parameter of every tensor."""
     if models_with_adapter(space.template):
-        return []  # planning would merge the adapters first, which takes long
+        # Planning would merge the adapters first, which takes long.
+        return _check_architectures(space.template, options)
     coefficients = dict.fromkeys(space.names, 0.5)
     reference = next(iter(referenced_models(space.template)))
     try:
@@ -317,6 +318,20 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         return [Problem(("merge_method",), text)]
     finally:
         LoaderCache().loaders.clear()
+    return []
+
+
+def _check_architectures(merge: MergeConfig, options: MergeOptions) -> list[Problem]:
+    """Refuse adapters of models whose tensors mergekit would have to look for."""
+    remote = options.trust_remote_code
+    for reference, key in referenced_models(merge).items():
+        config = ModelReference.parse(reference).config(trust_remote_code=remote)
+        if arch_info_for_config(config) is None:
+            text = (
+                f"mergekit has no list of tensors of {config.architectures[0]}, and "
+                "without one merges no adapter; merge adapters into their bases first"
+            )
+            return [Problem(key, text)]
     return []
 
 

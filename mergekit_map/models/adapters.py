@@ -10,7 +10,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,6 +42,9 @@ _MORE = (
     "use_qalora",
 )
 
+# Starts that are subtracted from the weights of the base when peft loads the adapter.
+_CHANGE_THE_BASE = ("pissa", "olora", "corda")
+
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
@@ -60,6 +63,8 @@ class Adapter:
             return f"peft_type: {self.kind}"
         other = [name for name in self.whole if _OTHER.search(name)]
         more = [key for key in _MORE if getattr(self.settings, key, None)]
+        if str(self.settings.init_lora_weights).startswith(_CHANGE_THE_BASE):
+            more.append("init_lora_weights")
         return next(iter([*more, *other]), None)
 
     @property
@@ -187,24 +192,26 @@ class ModelWeights:
         return rows.to(self.front[name].torch_dtype).float()
 
 
-def with_adapter_bases(merge: MergeConfig) -> MergeConfig:
+def with_adapter_bases(merge: MergeConfig, *names: str) -> MergeConfig:
     """Write ``base+adapter`` for every adapter of the base model that is named alone.
 
-    Adapters of other models stay alone; the check of the models reports them.
+    The base may have other ``names``, if it has moved. Adapters of other models stay
+    alone; the check of the models reports them.
     """
     base = merge.get("base_model")
     if base is None:
         return merge
-    adapters = [m for m in referenced_models(merge) if m != base and _adapts(m, base)]
+    bases = (base, *names)
+    adapters = [m for m in referenced_models(merge) if m != base and _adapts(m, bases)]
     whole = {adapter: f"{base}+{adapter}" for adapter in adapters}
     return map_references(merge, lambda model: whole.get(model, model))
 
 
-def _adapts(reference: str, base: str) -> bool:
+def _adapts(reference: str, bases: Iterable[str]) -> bool:
     if Reference.parse(reference).adapter is not None:
         return False
     try:
         files = find_model(reference, weights=False)
     except MergeError:
         return False
-    return files.is_adapter and same_model(files.trained_on, base)
+    return files.is_adapter and any(same_model(files.trained_on, b) for b in bases)

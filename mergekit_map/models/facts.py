@@ -23,6 +23,9 @@ _MOST_LAYERS = 10_000  # where the tensors cannot be read
 # Files with a vocabulary: without one transformers loads no tokenizer.
 _VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
 _SPECIAL = ("bos_token", "eos_token")
+_OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+# Constants that older versions of transformers saved; no merge needs them.
+CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 _SHOWN = 3  # of many names
 
 # An error makes the merge impossible or meaningless. A warning may make it worse than
@@ -131,6 +134,11 @@ def read_facts(
     tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder, options))
     if config is None:
         return None, findings
+    kind = str((config.architectures or [""])[0])
+    if kind.endswith(_OTHER_HEADS):
+        cause = f"it is a {kind}, whose head a language model does not have"
+        advice = "take the language model that it was trained from"
+        findings.append(Finding("head", "error", cause, advice))
     unread = frozenset(finding.code for finding in findings)
     return ModelFacts(name, files, config, tokenizer, headers or {}, unread), findings
 

@@ -138,6 +138,7 @@ _NEVER_READ = {
 _READ_BELOW = {".py", ".jinja"}  # in subfolders, which may hold other models
 _WEIGHTS = ".safetensors"
 _DEEPEST = 3  # folders in each other; a link may lead in a circle
+_SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _WEIGHT_FILE = re.compile(r"[\w+ .=,-]{1,200}\.safetensors")
 
@@ -198,7 +199,7 @@ class ModelFiles:
     def weight_files(self) -> list[Path]:
         """List the files of the weights; MergeError if any is missing or pickled."""
         index = self._index()
-        single = f"{'adapter_' * self.is_adapter}model.safetensors"
+        single = f"{'adapter_' * self.is_adapter}{_SINGLE}"
         names = sorted(set(index.values())) or [single]
         paths = [self.folder / name for name in names]
         missing = [path.name for path in paths if not path.is_file()]
@@ -249,9 +250,12 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
         is_file = path.is_file() or (path.is_dir() and path.suffix != ".json")
         if path.exists() and not is_file:
             raise MergeError(f"{path} is no ordinary file; copy the model again")
-    for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
-        if (folder / name).is_file():
-            return ModelFiles(part, folder, read_json_file(folder / name), is_adapter)
+    adapter, config = folder / "adapter_config.json", folder / "config.json"
+    # Trainers keep the configuration of the base beside an adapter, but no weights.
+    if adapter.is_file() and not any((folder / n).is_file() for n in (_SINGLE, _INDEX)):
+        return ModelFiles(part, folder, read_json_file(adapter), is_adapter=True)
+    if config.is_file():
+        return ModelFiles(part, folder, read_json_file(config), is_adapter=False)
     raise MergeError(
         f"{part} holds no config.json, so it is not a Hugging Face model; give "
         "the folder that save_pretrained wrote"

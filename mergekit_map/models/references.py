@@ -18,8 +18,6 @@ from mergekit_map.utils.files import StrPath
 
 Setting = tuple[KeyPath, Any]
 
-NO_MODELS = {"base", "union"}  # sources of a tokenizer that are no models
-
 
 @dataclass(frozen=True)
 class ModelPart:
@@ -70,14 +68,20 @@ class Reference:
         return self.parts[1] if len(self.parts) > 1 else None
 
 
-def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
-    """Make local paths, which are relative to ``directory``, absolute."""
+def absolute_references(
+    merge: MergeConfig, directory: Path, *, resolve: bool = True
+) -> MergeConfig:
+    """Make local paths, which are relative to ``directory``, absolute.
+
+    Without ``resolve``, links keep their names.
+    """
+    of_folder = os.path.realpath if resolve else os.path.abspath
 
     def absolute(part: ModelPart) -> ModelPart:
         path = os.path.join(directory, part.path)
         # Asked first: a link to itself is no folder, and cannot be resolved.
         if os.path.isdir(path):
-            return replace(part, path=os.path.realpath(path))
+            return replace(part, path=of_folder(path))
         return part
 
     return map_parts(merge, absolute)
@@ -104,11 +108,6 @@ def references_in(merge: MergeConfig) -> list[str]:
 
     map_references(merge, note)
     return found
-
-
-def models_of(merge: MergeConfig) -> list[str]:
-    """List the models of a configuration once, those of its tokenizer included."""
-    return [m for m in dict.fromkeys(references_in(merge)) if m not in NO_MODELS]
 
 
 def referenced_models(merge: MergeConfig) -> dict[str, KeyPath]:
@@ -195,10 +194,7 @@ def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConf
         ConfigError: a name matches no model, or several, or two have one place.
     """
     references = map(Reference.parse, references_in(written))
-    named = dict.fromkeys(part.path for each in references for part in each.parts)
-    of_models = map(Reference.parse, referenced_models(written))
-    sources = NO_MODELS - {part.path for each in of_models for part in each.parts}
-    paths = [path for path in named if path not in sources]
+    paths = [*dict.fromkeys(part.path for each in references for part in each.parts)]
     places = {_named(name, paths): _place(f) for name, f in given.items()}
     if len({places.get(path, path) for path in paths}) < len(paths):
         raise ConfigError("--model-path: two models have one folder; give each its own")

@@ -369,7 +369,8 @@ def wider_bounds(front: Front) -> str:
 
 def _ending(ending: Ending, n_points: int) -> str:
     if ending.trusted:
-        return f"The search converged after {ending.evaluations} merges."
+        n = ending.evaluations
+        return f"The search ended after {n} merges: more would add little."
     spent = min(ending.evaluations, ending.allowed)  # earlier searches may have more
     text = f"The search used its budget: {spent} merges, those of the front apart."
     if n_points == 1 or ending.hope > 1:  # the front is smaller than its noise

@@ -25,6 +25,7 @@ _Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, then by name
 
 # A limit so many ranges of the models away from all of them, as 95, is a mistake.
 _SUSPICIOUS_MARGIN, _MIN_PERCENTAGE = 2, 5
+_ABSURD = 10  # times the largest loss of a reference point
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,13 @@ class Request:
         )
 
     def _refuse_missing_percent(self, task: str, value: float) -> None:
-        """Refuse a limit that no merge or every model keeps: 95 or 0.95 for 95%."""
+        """Refuse a limit that none or every merge keeps: 95 or 0.95 for 95%."""
         metric = self.metrics[task]
         limit = metric.utility(value)
         known = self.anchors.values.values()
         measured = [metric.utility(of[task]) for of in known if task in of]
         margin = _SUSPICIOUS_MARGIN * np.ptp(measured) if measured else 0
-        far_below = 0 < margin < min(measured, default=0) - limit
+        far_below = value <= 100 and limit < _ABSURD * min(measured, default=0) < 0
         far_above = 0 < margin < limit - max(measured, default=0)
         out_of_reach = limit > max(map(metric.utility, metric.bounds))
         is_percentage = value >= _MIN_PERCENTAGE and (far_below or out_of_reach)

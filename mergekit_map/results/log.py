@@ -221,8 +221,9 @@ def read_log(path: Path) -> Iterator[Evaluation]:
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
-        # A line that was copied is no second measurement; failures may be alike.
-        if line not in seen or evaluation.failed:
+        # A line that was copied is no second measurement; failures may be alike, and
+        # an import may return to the values of an earlier one.
+        if line not in seen or evaluation.failed or evaluation.role == "imported":
             yield evaluation
         seen.add(line)
 

@@ -147,7 +147,8 @@ class RunFolder:
         """Read the recipe of a point."""
         path = self.recipe(index)
         try:
-            return lines_of_text(read_whole(path, _MOST_BYTES).decode())
+            text = read_whole(path, _MOST_BYTES).decode()
+            return lines_of_text(text.replace("\r\n", "\n"))  # of git on Windows
         except (OSError, ValueError) as error:
             raise unreadable(path, error) from None
 

@@ -1,4 +1,4 @@
-"""Files of measurements: ``samples/MERGE/TASK/COEFFICIENTS.json``.
+"""Files of measurements: ``samples/MERGE/TASK/COEFFICIENTS-AND-DEFINITION.json``.
 
 A file has the measurement of a task on a merge, and a record of each item: a document,
 a block or a question. Scores of the same items of two merges define the paired standard
@@ -86,9 +86,10 @@ class SampleStore:
     def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
         """Write a measurement with its records, in place of an earlier one."""
         details = {k: v for k, v in measurement.details.items() if abs(v) <= LARGEST}
+        definition = self._fingerprints.get(request.task, "")
         content: dict[str, Any] = {
             "coefficients": request.coefficients,
-            "definition": self._fingerprints.get(request.task, ""),
+            "definition": definition,
             "documents": request.documents,
             "measured": {
                 "value": measurement.value,
@@ -102,7 +103,7 @@ class SampleStore:
         if measurement.answers is not None:
             content["answers"] = vars(measurement.answers)
         text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False) + "\n"
-        path = _path(self._folder / request.task, request.coefficients)
+        path = _path(self._folder / request.task, request.coefficients, definition)
         # A model may write lone surrogates, which cannot be encoded.
         write_atomically(path, text.encode(errors="replace"))
 
@@ -125,36 +126,37 @@ class SampleStore:
 
     def _read_file(self, coefficients: Mapping[str, float], task: str) -> SampleFile:
         """Read a file; an empty one if there is none by the present definition."""
-        file = read_samples(self._folder / task, coefficients)
-        is_current = file.definition == self._fingerprints.get(task, "")
-        return file if is_current else SampleFile()
+        definition = self._fingerprints.get(task, "")
+        return read_samples(self._folder / task, coefficients, definition)
 
 
-def read_samples(folder: Path, coefficients: Mapping[str, float]) -> SampleFile:
+def read_samples(
+    folder: Path, coefficients: Mapping[str, float], definition: str
+) -> SampleFile:
     """Read the file of a task on a merge; an empty one if missing or damaged."""
+    path = _path(folder, coefficients, definition)
+    if not path.exists():  # earlier versions kept one definition only
+        path = folder / f"{digest(coefficients)}.json"
     try:
-        content = read_whole(_path(folder, coefficients), MOST_BYTES)
-        return SampleFile.model_validate_json(content)
+        file = SampleFile.model_validate_json(read_whole(path, MOST_BYTES))
     except (OSError, ValidationError):
         return SampleFile()  # whoever wants them can do without
+    return file if file.definition == definition else SampleFile()
 
 
 def copy_samples(
-    folder: Path,
-    coefficients: Mapping[str, float],
-    target: Path,
-    names: Mapping[str, float],
+    source: Path, of: Evaluation, target: Path, names: Mapping[str, float]
 ) -> None:
-    """Copy the records of a merge to the coefficients it has elsewhere."""
-    file = read_samples(folder, coefficients)
+    """Copy the records of a measurement to the coefficients its merge has elsewhere."""
+    file = read_samples(source, of.coefficients, of.definition)
     if file.coefficients is not None:
         renamed = file.model_copy(update={"coefficients": dict(names)})
         content = renamed.model_dump_json(exclude_unset=True)
-        write_atomically(_path(target, names), content + "\n")
+        write_atomically(_path(target, names, of.definition), content + "\n")
 
 
-def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
-    return folder / f"{digest(coefficients)}.json"
+def _path(folder: Path, coefficients: Mapping[str, float], definition: str) -> Path:
+    return folder / f"{digest([coefficients, definition])}.json"
 
 
 def agree(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
@@ -180,7 +182,8 @@ class Itemised:
 
 def with_differences(front: Front, run: RunFolder, log: Iterable[Evaluation]) -> Front:
     """Compare the merges of a front item by item where its run folder has records."""
-    samples = run.samples(run.read_manifest().merge)
+    manifest = run.read_manifest()
+    samples = run.samples(manifest.merge)
     evaluations = list(log)
     own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
     rivals = {merge_key(e.coefficients) for e in evaluations} - own
@@ -189,7 +192,8 @@ def with_differences(front: Front, run: RunFolder, log: Iterable[Evaluation]) ->
         if merge.linear is None and merge_key(merge.coefficients) in rivals:
             return None
         folder = run.samples(merge.linear.merge) if merge.linear else samples
-        found = read_samples(folder / task, merge.logged)
+        definition = manifest.definitions.get(task, "")
+        found = read_samples(folder / task, merge.logged, definition)
         if not agree(found.answers, merge.measured[task]):
             return None
         return itemise(found.answers, [str(s.get("task", "")) for s in found.samples])

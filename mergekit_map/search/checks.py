@@ -86,6 +86,9 @@ def _nested_problems(study: Study) -> list[Problem]:
             f"nested merges two at a time, but only {names[0]!r} is searched; use map"
         )
         return [Problem(("map", "search", "strategy"), text)]
+    if any(not low <= 0 <= high for low, high in study.bounds.values()):
+        text = "nested merges two with a weight of 0 for the others; let bounds hold 0"
+        return [Problem(("map", "search", "bounds"), text)]
     if order is None:
         return []
     with suppress(ValidationError):

@@ -68,7 +68,7 @@ def measure(
     """
     measured = [e for e in matching(study, log) if e.error is None]
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
-    missing = missing_of(study, candidates, log)
+    missing = _with_references(study, evaluate, missing_of(study, candidates, log))
     merge: Mapping[str, float] | None = None
     subsets: Mapping[str, Subset | None] = {}
     for index, (role, coefficients, task) in enumerate(missing):
@@ -88,6 +88,20 @@ def measure(
         values[task].append(evaluation.value)
         if not any(map(math.isfinite, values[task])):
             _refuse_hopeless(task, evaluation, len(values[task]))
+
+
+def _with_references(
+    study: Study, evaluate: Evaluator, missing: list[_Missing]
+) -> list[_Missing]:
+    """Put the base first where no scores are on record to draw a subset by.
+
+    A run folder may have been copied without them, and an import has none.
+    """
+    subsets = {task for role, _, task in missing if not _asks_all(study, role, task)}
+    coming = {task for role, _, task in missing if role == "anchor"}
+    lost = sorted(subsets - coming - _subsets(study, evaluate).keys())
+    first = next(iter(study.fixed.values()))
+    return [*(("anchor", first, task) for task in lost), *missing]
 
 
 def _coming_requests(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,13 @@ def add_imported(
     """
     if not imported:
         return
+    # Read for the best device; a folder continues on that of its measurements.
+    imported = [
+        e.model_copy(
+            update={"merge": study.merge, "definition": study.definitions[e.task]}
+        )
+        for e in imported
+    ]
     known = {e.key: e for e in matching(study, log) if not e.failed}
     own = {key for key, e in known.items() if e.role != "imported"}
     fresh = [e for e in imported if e.key not in own and e != known.get(e.key)]
@@ -146,7 +154,7 @@ def _copy_all(
         known.add(_identity(copy))
         source = run.samples(e.merge) / e.task
         target = run.samples(study.merge) / e.task
-        copy_samples(source, e.coefficients, target, copy.coefficients)
+        copy_samples(source, e, target, copy.coefficients)
         log.append(copy)
     return copies
 
@@ -160,9 +168,10 @@ def _translated(study: Study, e: Evaluation) -> Evaluation | None:
     if e.definition != study.definitions.get(e.task) or study.recipe is None:
         return None
     by_name = {name: e.coefficients.get(name, 0.0) for name in study.bounds}
-    by_order = dict(zip(study.bounds, e.coefficients.values(), strict=False))
+    in_order = itertools.chain(e.coefficients.values(), itertools.repeat(0.0))
+    by_order = dict(zip(study.bounds, in_order, strict=False))
     for merge in (by_name, by_order):
-        if len(merge) == len(study.bounds) and study.recipe(merge) == e.recipe:
+        if study.recipe(merge) == e.recipe:
             changes = {
                 "coefficients": merge,
                 "merge": study.merge,

@@ -337,6 +337,9 @@ def _length(sample: Mapping[str, Any], tokenizer: Any) -> float:
 
 
 def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Metric]:
+    if spec.filter is not None:
+        text = f"{ANSWER_TOKENS!r} are counted before any filter; remove this key"
+        raise InvalidTask(("filter",), text)
     for name, task in loaded["tasks"].items():
         if task.OUTPUT_TYPE != GENERATED:
             raise InvalidTask(

@@ -245,7 +245,7 @@ def process_pool(count: int) -> WorkerPool:
     return WorkerPool(handles)
 
 
-def _start_forkserver() -> None:
+def start_forkserver() -> None:
     """Start the forkserver, from which worker processes are forked.
 
     On Linux without GPUs it imports what they need. Elsewhere imports may open what
@@ -301,7 +301,7 @@ class WorkerProcess:
         environment = {**os.environ, "TMPDIR": str(scratch)}
         if self._gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus
-        _start_forkserver()
+        start_forkserver()
         before = set(active_children())
         context = get_context("forkserver")
         arguments = (environment, os.getcwd(), opening)

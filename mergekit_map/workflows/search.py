@@ -111,6 +111,11 @@ def _project_for(
             "what was measured elsewhere may be of documents that 'holdout' keeps "
             "apart; leave out one of them"
         )
+    if imported and project.spec.search.strategy != "map":
+        raise ConfigError(
+            f"the strategy {project.spec.search.strategy!r} chooses all of its merges; "
+            "leave out the import, or set 'strategy: map'"
+        )
     if (before := _measured_before(folder)) is not None:
         project = project.continuing(before)
     if words := choice_in_words(project.options, was_open=project.open_device):

@@ -60,7 +60,16 @@ def test_merges_that_are_these_models_stand_for_them(
 
     assert list(found.own) == own
     assert sorted([*found.own, *found.others]) == sorted(EVERY)
-    assert len(found.own) + len(found.corners) == len(space.anchors())
+    alike = {tuple(merge.values()) for merge in space.anchors().values()}
+    assert {tuple(m.values()) for m in {**found.own, **found.corners}.values()} == alike
+
+
+def test_a_corner_has_the_name_of_a_model_only_if_it_is_that_model_alone() -> None:
+    fixed = merge("ties", weighted("x/one", "w"), weighted("y/two", 0.5))
+
+    assert {*reference_points(space_of(fixed)).corners} == {"w 0", "w 1"}
+    free = reference_points(space_of(merge("dare_linear", "x/one", "y/two")))
+    assert list(free.corners)[1:] == ["two alone, Linear DARE", "uniform Linear DARE"]
 
 
 def test_shares_of_a_whole_have_no_base() -> None:

@@ -116,8 +116,8 @@ def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
     process, z = fitted()
     seen = (z - z.mean()) / z.std()
     length = np.sqrt(2) / np.e  # of a diagonal
-    belief = np.log([1.0, 2.0, 1.5, 0.5, 0.5, 0.3, length, length])
-    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.0, 0.7, 0.6, 0.6])
+    belief = np.log([1.0, 2.0, 1.5, 0.5, 0.5, 0.01, length, length])
+    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.0, 2.0, 0.6, 0.6])
 
     def probability(vector: np.ndarray) -> float:
         covariance = Covariance(process.data, Hyperparameters.from_vector(vector))

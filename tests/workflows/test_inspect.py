@@ -284,6 +284,7 @@ def test_an_adapter_is_looked_into_and_one_alone_is_merged_into_its_base_model(
     base: Path, tmp_path: Path
 ) -> None:
     adapter = make_adapter(base, tmp_path / "adapter", 1, **LITTLE)
+    write("config.json", (base / "config.json").read_text())(adapter)  # as axolotl does
 
     content = inspected(configure(base, [str(adapter)]))
 
@@ -314,6 +315,11 @@ def edit_adapter(
     return edit_tensors(change_each, "adapter_model.safetensors")
 
 
+def as_whole(adapter: Path) -> None:
+    remove("adapter_config.json")(adapter)
+    write("config.json", "{}")(adapter)
+
+
 ADAPTERS: dict[str, tuple[Edit, str, str]] = {
     "another base": (
         edit_json("adapter_config.json", base_model_name_or_path="org/other-7b"),
@@ -337,7 +343,7 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
     ),
     "rank": (edit_json("adapter_config.json", r="x"), "adapter", "peft cannot"),
     "gone": (remove("adapter_model.safetensors"), "adapter", "no weights"),
-    "a whole model": (write("config.json", "{}"), "adapter", "'peft_type'"),
+    "a whole model": (as_whole, "adapter", "'peft_type'"),
     "untrained": (
         edit_adapter(lambda n, t: (n, t * 0 if "lora_B" in n else t)),
         "same-weights",

@@ -71,8 +71,9 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     before = known()
     old = of_search(before)[0]
     record = Path("run/.state/samples", old["merge"], "low")
-    record = record / f"{digest(old['coefficients'])}.json"
-    content = {"coefficients": old["coefficients"], "samples": [{"value": 1}]}
+    definition = old["definition"]
+    record = record / f"{digest([old['coefficients'], definition])}.json"
+    content = {"coefficients": old["coefficients"], "definition": definition}
     write_json(record, content)
 
     said = search(family, "abc", evaluations=16)
@@ -96,7 +97,8 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     assert front["ending"]["evaluations"] <= 16
     # Records of items go along.
     coefficients = {**old["coefficients"], "c": 0.0}
-    copied = Path("run/.state/samples", merge, "low", f"{digest(coefficients)}.json")
+    copied = Path("run/.state/samples", merge, "low")
+    copied = copied / f"{digest([coefficients, definition])}.json"
     assert read(copied) == {**content, "coefficients": coefficients}
     # What is taken over is what would have been measured.
     search(family, "abc", "fresh", evaluations=8)

@@ -64,13 +64,13 @@ const choosing = (() => {
     return { limit: (1 - share) * base + share * parent };
   }
 
-  // A limit that all reference points keep by twice their range, such as 95 for 95%.
+  // A limit of ten times all losses of reference points, such as 95 for 95%.
   function isMistake(limit, content, t) {
     const known = content.anchors.filter((anchor) => anchor.measured[t])
       .map((anchor) => sign(content.tasks[t]) * anchor.measured[t][0]);
-    const worst = Math.min(...known);
-    const room = 2 * (Math.max(...known) - worst);
-    return limit >= 5 && room > 0 && worst - sign(content.tasks[t]) * limit > room;
+    const allowed = 10 * Math.min(...known);
+    return limit >= 5 && limit <= 100 && allowed < 0
+      && sign(content.tasks[t]) * limit < allowed;
   }
 
   // Divide a preference by its sum; all 0 where nothing is preferred.
