@@ -180,6 +180,7 @@ _SHIFT = {"identity": 0.0, "sigmoid": 0.0, "softplus": 0.5, "mirror": -0.5}
 
 def run(arguments: Namespace) -> None:
     """Fit all there is, case by case."""
+    arguments.runs.unlink(missing_ok=True)  # a part of it would count twice
     found = (cases(arguments.folder, d) for d in DIMENSIONS)
     work = partial(fits, seeds=arguments.seeds)
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:

@@ -126,7 +126,7 @@ def measure(model: LlamaForCausalLM) -> None:
     """Compute the losses of a text, in passes of one block."""
     ids = torch.randint(model.config.vocab_size, (TOKENS // BLOCK, BLOCK + 1))
     blocks = [Request(tuple(row[:-1]), tuple(row[1:])) for row in ids.tolist()]
-    likelihoods(model, "auto", blocks, in_trees=False).score_all(blocks)
+    likelihoods(model, "auto", blocks, in_trees=False).score_all(blocks, greedy=False)
 
 
 def copy(source: list[torch.Tensor], model: torch.nn.Module) -> None:

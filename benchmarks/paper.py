@@ -53,6 +53,7 @@ def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
         "options": _options(family, asked),  # of the command, folders aside
         "share": asked.share,
         "tokens": asked.tokens,
+        "block": family.facts["tasks"][0]["task"].get("block", 512),
         "digest": family.digest,  # of what its models do
         "seconds": sum(runs.spent),  # of what was not there yet
     }

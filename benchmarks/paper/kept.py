@@ -22,7 +22,6 @@ from mergekit_map.utils.files import write_atomically, write_json
 
 _PACKAGES = ("mergekit", "torch", "transformers", "numpy", "scipy", "pymoo")
 INDEX = "README.md"
-_BLOCK = 256  # tokens of a block of text, where a task does not say another number
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,8 @@ def page(result: Result, content: Mapping[str, Any]) -> str:
         f"On the family `{content['family']}` of size {content['size']} "
         f"({content['parameters']:,} parameters, seed {content['seed']}, "
         f"{content['digest']}), tasks of kind `loss`, "
-        f"{_tokens(content['tokens'])}; direct search and MOEA/D with "
+        + _tokens(content["tokens"], content["block"])
+        + "; direct search and MOEA/D with "
         f"{100 * content['share']:g} % of the paper's budgets. {content['date']}, "
         f"{content['machine']}; searches and comparisons that were not there from "
         f"another result took {content['seconds']:.0f} s. "
@@ -78,8 +78,8 @@ def page(result: Result, content: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _tokens(count: int) -> str:
-    blocks = math.ceil(count / _BLOCK)
+def _tokens(count: int, block: int) -> str:
+    blocks = math.ceil(count / block)
     of = f"{blocks} blocks of it" if blocks > 1 else "one block of it"
     unknown = "" if blocks > 1 else ", whose error of measuring is not known"
     return f"{count} tokens of each text ({of}{unknown})"
@@ -92,7 +92,8 @@ def index(out: Path) -> str:
         "The paper's tables, made anew by `benchmarks/paper.py` on "
         "families that scripts in `benchmarks/laboratory` train. Each page has its "
         "command, date, machine, seeds and versions, and the JSON beside it has the "
-        "numbers. This page is made by the same command.",
+        "numbers. Effects may saturate since 2026-11-27. This page is made by the same "
+        "command.",
     ]
     if (out / "demo.md").exists():
         parts.append(

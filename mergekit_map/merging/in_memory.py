@@ -27,7 +27,6 @@ from mergekit_map.merging.devices import Place, choose_place
 from mergekit_map.merging.recording import Recorded, open_recorded, record
 from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes, with_tensors
 from mergekit_map.merging.space import MergeSpace, WeightTable
-from mergekit_map.models.facts import CONSTANTS
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
 
@@ -137,18 +136,17 @@ def resident_merge(
         f"loading a model that takes the weights of each merge ({bytes_in_words(size)})"
     ):
         model, tokenizer = load_checkpoint(recorded.checkpoint, options)
-    names = {n for n in recorded.replays if not CONSTANTS.search(n)}
-    if missing := sorted(names - model.state_dict().keys()):
+    missing = [name for name in recorded.replays if name not in model.state_dict()]
+    if missing:
         raise MergeError(
             f"{len(missing)} tensors of the checkpoint, {missing[0]} among them, have "
             "another name or layout in the loaded model, so it cannot be merged in "
             "memory; set 'merge: disk' in the map block"
         )
     device = torch.device(str(options.device))
-    loaded = model.state_dict()
-    replays = {n: replay for n, replay in recorded.replays.items() if n in loaded}
-    size = sum(map(tensor_bytes, replays.values()))
+    size = sum(map(tensor_bytes, recorded.replays.values()))
     place = choose_place(task_vectors, device, size)
+    replays = recorded.replays
     if place != "mapped":
         where = "onto the device" if place == "device" else "into memory"
         with stage(f"reading base and task vectors {where}"):

@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -66,6 +66,19 @@ class Adapter:
         if str(self.settings.init_lora_weights).startswith(_CHANGE_THE_BASE):
             more.append("init_lora_weights")
         return next(iter([*more, *other]), None)
+
+    def renamed(self, names: Mapping[str, str]) -> Adapter:
+        """Return it for a model that calls its tensors by other ``names``."""
+
+        def under(content: Mapping[str, Any]) -> dict[str, Any]:
+            return {names.get(name, name): value for name, value in content.items()}
+
+        return replace(
+            self,
+            matrices=under(self.matrices),
+            scales=under(self.scales),
+            whole=under(self.whole),
+        )
 
     @property
     def transposes(self) -> bool:

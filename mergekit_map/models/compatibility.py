@@ -28,7 +28,6 @@ from mergekit_map.models.adapters import (
     read_adapter,
 )
 from mergekit_map.models.facts import (
-    CONSTANTS,
     Finding,
     ModelFacts,
     Severity,
@@ -57,6 +56,8 @@ _AGAIN = (
     "architecture as they are saved now"
 )
 _HEAD, _TIED = "lm_head.weight", "tie_word_embeddings"
+# Constants that older versions of transformers saved; no merge needs them.
+_CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 _UNRELATED = "these are not fine-tunes of one model"
 _ALIGN = "align them with 'tokenizer: {source: union}' or '{source: base}'"
 
@@ -188,9 +189,11 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[F
         return
     if model.facts is not None and "weights" not in model.facts.unread:
         headers = dict(model.facts.headers)
-        for weight in _weights(model.facts):  # GPT-2 of the Hub has no prefix
-            found = [headers[a] for a in weight.aliases or () if a in headers]
-            headers.update({weight.name: found[0]} if found else {})
+        names: dict[str, str] = {}  # GPT-2 of the Hub has no prefix, its adapters have
+        for weight in _weights(model.facts):
+            known = (weight.name, *(weight.aliases or ()))
+            names |= {n: there for there in known if there in headers for n in known}
+        model.adapter = model.adapter.renamed(names)
         for embeddings in model.facts.vocabulary_tensors:  # a head, too, if tied
             headers.setdefault(_HEAD, headers[embeddings])
         yield from check_adapter(model.adapter, front, headers)
@@ -258,7 +261,7 @@ def _check_left_out(model: ModelFacts) -> Iterator[Finding]:
     """List the tensors of a model that mergekit does not know."""
     known = {name for w in _weights(model) for name in (w.name, *(w.aliases or ()))}
     others = sorted(model.headers.keys() - known - {_HEAD})
-    others = [name for name in others if not CONSTANTS.search(name)]
+    others = [name for name in others if not _CONSTANTS.search(name)]
     # If any that it knows are not there, it may convert names.
     if known and others and known - {_HEAD} <= model.headers.keys():
         cause = f"mergekit leaves out {len(others)} of its tensors ({some(others)})"
@@ -345,7 +348,7 @@ def _compare_tensors(
     rows: list[str] = []
     heads = {_HEAD} if mine.setting(_TIED) or base.setting(_TIED) else set[str]()
     one, other = (
-        {n for n in model.headers if n not in heads and not CONSTANTS.search(n)}
+        {n for n in model.headers if n not in heads and not _CONSTANTS.search(n)}
         for model in (mine, base)
     )
     for name in sorted(one & other):

@@ -24,8 +24,6 @@ _MOST_LAYERS = 10_000  # where the tensors cannot be read
 _VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
 _SPECIAL = ("bos_token", "eos_token")
 _OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
-# Constants that older versions of transformers saved; no merge needs them.
-CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 _SHOWN = 3  # of many names
 
 # An error makes the merge impossible or meaningless. A warning may make it worse than

@@ -6,13 +6,16 @@ import json
 import logging
 import resource
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from mergekit.architecture import get_architecture_info
+from mergekit.config import MergeConfiguration
 from mergekit.options import MergeOptions
-from model_files import edit_tensors
+from model_files import edit_config, edit_tensors
 from runs import tensors_of
 from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
@@ -116,6 +119,28 @@ def test_without_a_base_the_first_model_gives_the_configuration(
     assert json.loads((out / "config.json").read_text())["named"] == names[0]
 
 
+def test_code_that_a_model_is_loaded_with_is_shipped(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    code = (
+        "from transformers import LlamaForCausalLM\nclass Own(LlamaForCausalLM): pass"
+    )
+    models = {n: shutil.copytree(family[n], tmp_path / n) for n in ("base", "a", "b")}
+    for model in models.values():
+        (model / "own.py").write_text(code)
+        edit_config(auto_map={"AutoModelForCausalLM": "own.Own"})(model)
+    options = OPTIONS.model_copy(update={"trust_remote_code": True})
+    space = space_of(config("task_arithmetic", models))
+
+    write_checkpoint(space.config({"a": 0.3, "b": 0.7}), tmp_path / "out", options)
+
+    assert type(load_checkpoint(tmp_path / "out", options)[0]).__name__ == "Own"
+
+
+def _dtype_of_constant(name: str) -> torch.dtype:
+    return torch.bool if name.endswith("attention.bias") else torch.float32
+
+
 def test_a_tensor_that_a_model_lacks_is_named(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -126,3 +151,20 @@ def test_a_tensor_that_a_model_lacks_is_named(
     named = r"model\.norm\.weight required but not present in model \S*lacking"
     with pytest.raises(MergeError, match=named), resident_merge(space, OPTIONS):
         pytest.fail("a merge of less than whole models was opened")
+
+
+def test_tensors_that_mergekit_looked_for_are_merged_in_one_order(
+    make_half: Callable[..., dict[str, Path]], tmp_path: Path
+) -> None:
+    some = {"num_experts": 4, "num_experts_per_tok": 2}
+    space = space_of(config("dare_linear", make_half("olmoe", kind="Olmoe", **some)))
+    merge = space.config({"a": 0.3, "b": 0.7})
+
+    write_checkpoint(merge, tmp_path / "out", OPTIONS)
+
+    written = MergeConfiguration.model_validate(merge)
+    options = OPTIONS.model_copy(update={"write_model_card": False})
+    module = get_architecture_info(written, options).modules["default"].architecture
+    names = [weight.name for weight in module.definition.layer_templates.weights]
+    assert len(names) > 10
+    assert names == sorted(names)

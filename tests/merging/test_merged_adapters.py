@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from mergekit.options import MergeOptions
-from model_files import make_adapter
+from model_files import edit_config, make_adapter
 from test_in_memory import OPTIONS, assert_ships_what_it_measures, config, space_of
+
+from mergekit_map.merging.space import check_plan
 
 
 def options_in(folder: Path) -> MergeOptions:
@@ -41,6 +43,22 @@ def test_adapters_ship_what_is_measured(
     merge["models"].append(entry)
 
     assert_ships_what_it_measures(space_of(merge), tmp_path, options_in(tmp_path))
+
+
+def test_an_adapter_of_tensors_that_mergekit_would_look_for_is_refused(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    base = shutil.copytree(family["base"], tmp_path / "base")
+    adapter = make_adapter(base, tmp_path / "adapter", 7)
+    merge = config(
+        "task_arithmetic", {"base": base, "x": Path(f"{base}+{adapter}")}, "x"
+    )
+    assert check_plan(space_of(merge), OPTIONS) == []
+
+    edit_config(model_type="smollm3", architectures=["SmolLM3ForCausalLM"])(base)
+
+    (problem,) = check_plan(space_of(merge), OPTIONS)
+    assert "no list of tensors of SmolLM3ForCausalLM" in problem.message
 
 
 def test_an_adapter_that_is_trained_again_at_its_path_is_another_one(

@@ -51,6 +51,9 @@ def test_an_adapter_of_the_base_model_is_merged_into_it(
     found = written["slices"][0]["sources"][0]["model"]
     assert found == (f"{front}+{lora}" if is_its_base else lora)
     assert slices[0]["sources"][0]["model"] == lora, "what was given is left as it is"
+    moved = with_adapter_bases(merge, "org/other")  # as the configuration calls it
+    is_moved = str(named).endswith("other")
+    assert (moved != merge) == (is_its_base or is_moved)
 
 
 def test_models_and_adapters_with_a_base_stay(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from mergekit_map.models.compatibility import (
     compare_tokenizers,
     inspect_models,
 )
-from mergekit_map.models.facts import read_tokenizer
+from mergekit_map.models.facts import read_facts, read_tokenizer
+from mergekit_map.models.files import find_model
 
 MakeModel = Callable[..., Path]
 
@@ -89,6 +90,17 @@ def codes(inspection: Family) -> list[list[tuple[str, str]]]:
 def edited(base: Path, folder: Path, **entries: Any) -> Path:
     edit_config(**entries)(tuned(base, folder, 1))
     return folder
+
+
+def test_a_head_that_no_language_model_has_is_an_error(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    judge = shutil.copytree(family["a"], tmp_path / "judge")
+    edit_config(architectures=["LlamaForSequenceClassification"])(judge)
+
+    _, (finding,) = read_facts(find_model(str(judge)), "judge", MergeOptions())
+
+    assert (finding.code, finding.severity) == ("head", "error")
 
 
 def test_allowed_crimes_are_warnings(family: dict[str, Path], tmp_path: Path) -> None:

@@ -41,3 +41,8 @@ def test_folders_that_are_there_become_absolute_and_all_else_stays(
     found = absolute_references(merge("there"), tmp_path)
 
     assert found == merge(str(tmp_path / "there"))
+    (tmp_path / "link").symlink_to("there")
+    (tmp_path / "union").mkdir()  # no model, whatever lies here
+    assert absolute_references(merge("link"), tmp_path) == found
+    kept = absolute_references(merge("link"), tmp_path, resolve=False)
+    assert kept == merge(str(tmp_path / "link"))

@@ -210,3 +210,5 @@ def test_an_adapter_of_transposed_layers_is_merged_as_peft_merges_it(
     parts = [ours.read(tensor, 0, 5), ours.read(tensor, 5, 16)]
     torch.testing.assert_close(torch.cat(parts), theirs[tensor])
     assert not torch.equal(theirs[tensor], ours.front[tensor].read(0, 16))
+    short = tensor.removeprefix("transformer.")
+    assert ours.adapter.renamed({tensor: short}).matrices.keys() == {short}

@@ -128,6 +128,8 @@ def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
     turned = replace(asked, merge=asked.merge[::-1])
     assert kept(tmp_path).read(turned) == measured
     assert kept(tmp_path, "other").read(asked) is None
+    kept(tmp_path, "other").write(asked, replace(measured, value=9.0))
+    assert kept(tmp_path).read(asked) == measured
     for other in (request(documents, a=0.2), request(documents, "another")):
         assert kept(tmp_path).read(other) is None
     for others in {None, (1, 4), (0, 4)} - {documents}:

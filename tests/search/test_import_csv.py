@@ -45,7 +45,8 @@ def run(
     folder.mkdir(exist_ok=True)
     listener = Mock(spec=Callback)
     with open_log(folder / "evaluations.jsonl") as log, notifying(listener):
-        imported = read_imported(file, study) if file else []
+        # It may have been read for another device than that of the folder.
+        imported = read_imported(file, replace(study, merge="other")) if file else []
         add_imported(study, log, imported)
         result = run_study(study, evaluate, log)
     return result, [call.args[0] for call in listener.on_notice.call_args_list]
@@ -108,6 +109,11 @@ def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
     assert [e.value for e in logged(tmp_path / "run")[len(before) :]][:1] == [2.0]
     assert notices[0].startswith("1 measurements of 1 merges imported")
     assert "3 measurements were known, and those here are kept" in notices[0]
+    run(study_of(), tmp_path / "run", bowl, write_csv(file, rows))  # as at first
+    again = [
+        e for e in logged(tmp_path / "run") if e.coefficients == before[0].coefficients
+    ]
+    assert {e.task: e.value for e in again}["near"] == rows[0]["near"]
 
 
 def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
@@ -197,3 +203,6 @@ def test_the_command_imports_and_measures_the_front_alone(
     assert "20 measurements of 10 merges imported" in " ".join(result.stderr.split())
     assert read("again/front.json") == read("whole/front.json")
     assert {e.role for e in logged(Path("again"))} == {"imported", "front"}
+    write_plain(family, code=QUADRATIC, evaluations=10, strategy="nested")
+    refused = invoke("search", "config.yml", "new", "--import", "all.csv", code=2)
+    assert "'nested' chooses all of its merges" in " ".join(refused.output.split())

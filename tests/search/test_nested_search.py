@@ -172,6 +172,9 @@ def test_orders_that_are_no_binary_tree_of_all_models(order: list[Any]) -> None:
 
     assert problem.key == ("map", "search", "order")
     assert "with each of a, b, c and d once; got [" in problem.message
+    bounds = dict.fromkeys("abcd", (0.2, 0.8))
+    (apart,) = search_problems(replace(study_of(), bounds=bounds))
+    assert apart.key == ("map", "search", "bounds")
     (alone,) = search_problems(study_of("a"))
     assert alone.key == ("map", "search", "strategy")
     assert "only 'a' is searched; use map" in alone.message

@@ -6,6 +6,7 @@ Stopped, changed and broken; the documents of known functions have scores.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -149,6 +150,17 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
         assert front_of(folder) == front_of(tmp_path / "whole")
         # What was measured on a subset before the line was written is on record.
         assert models.counts.count(12) == sum(not one.whole for one in lines)
+
+
+def test_a_reference_point_is_measured_again_where_its_scores_are_lost(
+    search: Search, tmp_path: Path
+) -> None:
+    search(study_of(evaluations=8))
+    shutil.rmtree(tmp_path / "samples")
+    models = search(study_of(evaluations=10))
+
+    assert [asked[2] for asked in models.asked if asked[0] == (0, 0)] == [SIZE, SIZE]
+    assert models.counts.count(12) >= 4
 
 
 @pytest.mark.parametrize("exponential", [False, True])

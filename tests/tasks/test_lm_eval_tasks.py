@@ -97,6 +97,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("worthless", {}, "lm_eval", "no aggregate_metric_list .* tasks: choices, zero"),
     ("group.yaml", {}, "lm_eval", "is a group, which lm-eval finds by name alone"),
     ("dataset.yaml", {}, "lm_eval", "its dataset must be on the Hub or, offline"),
+    ("generation.yaml", {**TOKENS, "filter": "whole"}, "filter", "before any filter"),
     (CHOICES, TOKENS, "metric", "task 'choices' has it choose or scores text"),
     (
         "parses.yaml",

@@ -55,6 +55,13 @@ def test_reading_a_run_changes_nothing_in_it(run: str) -> None:
     assert files_of(Path(run)) == before
 
 
+def test_recipes_that_git_gave_other_line_ends_are_read(run: str) -> None:
+    for path in Path(run, "recipes").iterdir():
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+
+    assert mergekit_map.select_point(run, index=2).index == 2
+
+
 def test_pandas_gets_the_numbers_of_the_csv_exactly(run: str) -> None:
     frame = mergekit_map.read_run(run).to_pandas()
     with Path(run, "front.csv").open(newline="") as file:
