@@ -35,7 +35,7 @@ from mergekit_map.models.references import referenced_models
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, border_in_words
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import Gains, gains
+from mergekit_map.results.gains import gains
 from mergekit_map.utils.files import read_json_or_nothing
 
 CARD = "README.md"
@@ -69,7 +69,10 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     config = yaml.safe_load(record.recipe)
     names = public_names(referenced_models(config))
     licences = parent_licences(config, names)
-    public = _with_public_names(record, names)
+    # Public names of models and files, instead of the paths of this machine.
+    content = names.content(record.front.model_dump(mode="json"))
+    front = Front.model_validate_json(json.dumps(content))
+    public = replace(record, command=names.text(record.command), front=front)
     data = _metadata(folder, public, names.hub_parents(config), licences)
     text = _fill_template(
         "card",
@@ -87,13 +90,6 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     (folder / CARD).write_text(_card(data, f"\n{text}").content, encoding="utf-8")
 
 
-def _with_public_names(record: MergeRecord, names: PublicNames) -> MergeRecord:
-    """Replace the paths of this machine by public names of models and files."""
-    content = names.content(record.front.model_dump(mode="json"))
-    front = Front.model_validate_json(json.dumps(content))
-    return replace(record, command=names.text(record.command), front=front)
-
-
 def _metadata(
     folder: Path, record: MergeRecord, parents: list[str], licences: Licences
 ) -> ModelCardData:
@@ -102,7 +98,12 @@ def _metadata(
     architectures = map(str, config.get("architectures") or ())
     is_causal = any(name.endswith(_CAUSAL_SUFFIXES) for name in architectures)
     pipeline = "text-generation" if is_causal else None
-    results = _measured_results(record.tasks, gains(record.front), pipeline or "other")
+    gained, kind = gains(record.front), pipeline or "other"
+    results = [  # the measured values, as the table of gains has them
+        _result(name, spec, float(f"{gained.readings[name].value:.4g}"), kind)
+        for name, spec in record.tasks.items()
+        if gained.sources.get(name, "predicted") != "predicted"
+    ]
     licence = common_licence(licences)
     return ModelCardData(
         base_model=parents or None,
@@ -114,17 +115,6 @@ def _metadata(
         eval_results=results or None,
         **(licence.metadata() if licence else {}),
     )
-
-
-def _measured_results(
-    tasks: Mapping[str, TaskSpec], gained: Gains, pipeline: str
-) -> list[EvalResult]:
-    """List the measured values, as the table of gains has them."""
-    return [
-        _result(name, spec, float(f"{gained.readings[name].value:.4g}"), pipeline)
-        for name, spec in tasks.items()
-        if gained.sources.get(name, "predicted") != "predicted"
-    ]
 
 
 def _data_and_metric(spec: TaskSpec) -> tuple[str, str]:

@@ -42,6 +42,7 @@ from mergekit_map.hub.sanitize import (
     PublicFile,
     PublicNames,
     is_local,
+    map_texts,
     public_names,
     refuse_leaks,
 )
@@ -254,18 +255,13 @@ def _public_file(
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    public = _with_public_origins(content, names)
+
+    def public_origin(text: str, key: str) -> str:
+        is_origin = key in _ORIGIN_KEYS and is_local(text)
+        return names.reference(text) if is_origin else text
+
+    public = map_texts(content, public_origin)
     return PublicFile(name, path if public == content else _json(public, indent=2))
-
-
-def _with_public_origins(value: Any, names: PublicNames, key: str = "") -> Any:
-    """Replace local models under the keys of origins, at any depth."""
-    if isinstance(value, Mapping):
-        return {k: _with_public_origins(v, names, k) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_with_public_origins(item, names) for item in value]
-    is_origin = key in _ORIGIN_KEYS and isinstance(value, str) and is_local(value)
-    return names.reference(value) if is_origin else value
 
 
 def _json(content: Any, indent: int | None = None) -> bytes:

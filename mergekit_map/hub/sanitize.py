@@ -12,7 +12,7 @@ import mmap
 import os
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -71,6 +71,16 @@ class PublicFile:
         return self.content.stat().st_size
 
 
+def map_texts(value: Any, change: Callable[[str, str], str], key: str = "") -> Any:
+    """Change all texts of JSON, given their key; keys and items of lists have none."""
+    if isinstance(value, Mapping):
+        items = value.items()
+        return {map_texts(k, change): map_texts(item, change, k) for k, item in items}
+    if isinstance(value, list | tuple):
+        return [map_texts(item, change) for item in value]
+    return change(value, key) if isinstance(value, str) else value
+
+
 @dataclass(frozen=True)
 class PublicNames:
     """Public names of the models of a merge."""
@@ -95,26 +105,20 @@ class PublicNames:
         """Return a model's public name in the form ``base@revision+adapter``."""
         return "+".join(map(self._public_part, Reference.parse(reference).parts))
 
-    def config(self, value: Any, key: str = "") -> Any:
+    def config(self, config: Any) -> Any:
         """Return a configuration with public names of models and files."""
-        if isinstance(value, Mapping):
-            return {self.content(k): self.config(item, k) for k, item in value.items()}
-        if isinstance(value, list):
-            return [self.config(item) for item in value]
-        if not isinstance(value, str):
-            return value
-        if key in MODEL_KEYS:
-            return self.reference(value)
-        is_file = key in _FILE_KEYS or (key == "dataset" and is_local(value))
-        return Path(value).name if is_file else self.text(value)
 
-    def content(self, value: Any) -> Any:
+        def public(text: str, key: str) -> str:
+            if key in MODEL_KEYS:
+                return self.reference(text)
+            is_file = key in _FILE_KEYS or (key == "dataset" and is_local(text))
+            return Path(text).name if is_file else self.text(text)
+
+        return map_texts(config, public)
+
+    def content(self, content: Any) -> Any:
         """Replace the paths in all texts of JSON."""
-        if isinstance(value, Mapping):
-            return {self.content(k): self.content(item) for k, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.content(item) for item in value]
-        return self.text(value) if isinstance(value, str) else value
+        return map_texts(content, lambda text, _: self.text(text))
 
     def text(self, text: str) -> str:
         """Replace every absolute path by its last name, a home directory by a dot."""
