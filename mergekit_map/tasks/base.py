@@ -88,12 +88,8 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
             found.add(path)
             for word in _imported_words(path):
                 unread += [folder / f"{word}.py", *(folder / word).rglob("*.py")]
-    return {_module_name(path, root): path for path in found - {file}}
-
-
-def _module_name(file: Path, root: Path) -> str:
-    parts = file.relative_to(root).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
+    parts = {p: p.relative_to(root).with_suffix("").parts for p in found - {file}}
+    return {".".join(p for p in parts[f] if p != "__init__"): f for f in parts}
 
 
 def _imported_words(file: Path) -> set[str]:
@@ -136,12 +132,10 @@ def plain(value: Any) -> Any:
 
 def _source_hash(function: Any) -> str | None:
     try:
-        file = inspect.getsourcefile(function)
+        file = Path(inspect.getsourcefile(function) or "")
     except TypeError:  # built in, or an instance with __call__
         return None
-    if file is None or not Path(file).is_file():
-        return None
-    return sha256(Path(file).read_bytes())
+    return sha256(file.read_bytes()) if file.is_file() else None
 
 
 def _hashes_beside(function: Any) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import logging
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -82,7 +83,10 @@ class HarnessModel(HFLM):  # type: ignore[misc]
 
     def generate_until(self, requests: Sequence[Any], **options: Any) -> list[str]:
         """Generate answers, and report how many there are."""
-        self.set_cache_hook(_CountAnswers(len(requests)))
+        hook, done = CacheHook(None), itertools.count(1)
+        # lm-eval passes on each answer to be cached.
+        hook.add_partial = lambda *_: step(next(done), len(requests))
+        self.set_cache_hook(hook)
         found: list[str] = super().generate_until(requests, **options)
         return found
 
@@ -105,18 +109,6 @@ class HarnessModel(HFLM):  # type: ignore[misc]
             )
         tokens = [*context, *continuation][-(self.max_length + 1) :]
         return Request(tuple(tokens[:-1]), tuple(continuation))
-
-
-class _CountAnswers(CacheHook):  # type: ignore[misc]
-    """Reports each answer that lm-eval passes on to be cached."""
-
-    def __init__(self, total: int) -> None:
-        super().__init__(None)
-        self._done, self._total = 0, total
-
-    def add_partial(self, *_: Any) -> None:
-        self._done += 1
-        step(self._done, self._total)
 
 
 def make_harness_model(

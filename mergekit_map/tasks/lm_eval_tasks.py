@@ -141,9 +141,12 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         _set_shots(loaded, spec)
         with setting_up():
             build_requests(loaded, spec.limit)
+        model = DummyLM()
+        # Its own does not take an empty prompt.
+        model.generate_until = lambda requests, **_: ["lol"] * len(requests)
         with setting_up(_ACCEPT_ANY_ANSWER), separate_randomness():
             results: Mapping[str, Any] = lm_eval.evaluate(
-                lm=_AnyPrompt(),
+                lm=model,
                 task_dict=with_documents(loaded, None),
                 bootstrap_iters=0,
                 confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
@@ -167,13 +170,6 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         reading=reading,
         sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
     )
-
-
-class _AnyPrompt(DummyLM):  # type: ignore[misc]
-    """lm-eval's dummy model, which takes an empty prompt, too."""
-
-    def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
-        return ["lol"] * len(requests)
 
 
 def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
@@ -322,18 +318,14 @@ def with_lengths(
     The text is what lm-eval leaves of it, cut at its stop strings; of several answers
     to a document, their mean counts.
     """
-    first = found[0]["filter"] if found else None
-    return [
-        {**sample, ANSWER_TOKENS: _length(sample, tokenizer)}
-        for sample in found
-        if sample["filter"] == first
-    ]
-
-
-def _length(sample: Mapping[str, Any], tokenizer: Any) -> float:
-    texts = [text for answers in sample["resps"] for text in answers]
-    counts = [len(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
-    return sum(counts) / len(counts)
+    measured = []
+    for sample in found:
+        if sample["filter"] == found[0]["filter"]:
+            texts = [text for answers in sample["resps"] for text in answers]
+            tokens = [tokenizer.encode(t, add_special_tokens=False) for t in texts]
+            mean = sum(map(len, tokens)) / len(tokens)
+            measured.append({**sample, ANSWER_TOKENS: mean})
+    return measured
 
 
 def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Metric]:
@@ -435,18 +427,13 @@ def _describe_metric(
             f"one direction of {spec.metric!r} is required, but higher_is_better is "
             f"{directions}; state it with 'direction: maximize' or 'minimize'",
         )
-    lower, upper = spec.range or _known_range(loaded, spec.metric)
+    by_metric = [task.aggregation() for task in loaded["tasks"].values()]
+    modules = {a[spec.metric].__module__ for a in by_metric if spec.metric in a}
+    is_own_of_lm_eval = modules == {metrics.__name__}
+    known = _RANGES.get(spec.metric) if is_own_of_lm_eval else None
+    lower, upper = spec.range or known or (None, None)
     higher = set(directions.values()) == {True}
     return Metric(higher, lower, upper, unit=spec.metric)
-
-
-def _known_range(
-    loaded: Mapping[str, Any], metric: str
-) -> tuple[float | None, float | None]:
-    aggregations = [task.aggregation().get(metric) for task in loaded["tasks"].values()]
-    modules = {function.__module__ for function in aggregations if function}
-    is_own_of_lm_eval = modules == {metrics.__name__}
-    return _RANGES.get(metric, (None, None)) if is_own_of_lm_eval else (None, None)
 
 
 def _fingerprint(
