@@ -142,16 +142,16 @@ _TEMPLATE = """\
 # What the demo runs. Outside of map: this is a configuration of mergekit, without the
 # weights of the models, which are what is searched.
 merge_method: task_arithmetic
-base_model: {base}
+base_model: "{family}/base"
 models:
-  - model: {code}
-  - model: {math}
+  - model: "{family}/code"
+  - model: "{family}/math"
 dtype: float32
 map:
   tasks:
     # Mean token loss on text that no model has seen; smaller is better.
-    code: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 8192}}
-    math: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 8192}}
+    code: {{perplexity: {{file: "{family}/code.jsonl", field: text}}, max_tokens: 8192}}
+    math: {{perplexity: {{file: "{family}/math.jsonl", field: text}}, max_tokens: 8192}}
   search: {{strategy: map, evaluations: 20, bounds: [0, 2], seed: 0}}
   # Both alike, and neither worse than it was, or than plain averaging makes it.
   select: {{not_worse_than: [base, soup]}}
@@ -160,12 +160,5 @@ map:
 
 def demo_config(family: Path) -> str:
     """Return the configuration for the family in a folder, an absolute path."""
-    names = {"base": "base", "code": "code", "math": "math"}
-    names |= {"code_text": "code.jsonl", "math_text": "math.jsonl"}
     # JSON quotes whatever a path may hold, and YAML reads JSON.
-    return _TEMPLATE.format(
-        **{
-            key: json.dumps(str(family / name), ensure_ascii=False)
-            for key, name in names.items()
-        }
-    )
+    return _TEMPLATE.format(family=json.dumps(str(family), ensure_ascii=False)[1:-1])

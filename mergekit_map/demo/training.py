@@ -171,6 +171,7 @@ def train_model(
     groups = [{"params": others}]  # none at all in an adapter
     adam = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
     length = model.config.max_position_embeddings
+    warmup = max(1, round(_WARMUP_SHARE * schedule.steps))
     model.train()
     for done in range(schedule.steps):
         batch = _draw_windows(rng, streams, schedule.batch, length).to(model.device)
@@ -178,18 +179,13 @@ def train_model(
         model.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        factor = _warmup_cosine(done, schedule.steps)
+        decay = 0.5 * (1 + math.cos(math.pi * done / schedule.steps))
+        factor = min(1.0, (done + 1) / warmup) * decay
         adam.param_groups[0]["lr"] = factor * schedule.learning_rate
         adam.step()
         muon.step(factor * schedule.matrix_learning_rate)
         step(done + 1, schedule.steps)
     model.train(mode=False)
-
-
-def _warmup_cosine(step: int, steps: int) -> float:
-    warmup = max(1, round(_WARMUP_SHARE * steps))
-    decay = 0.5 * (1 + math.cos(math.pi * step / steps))
-    return min(1.0, (step + 1) / warmup) * decay
 
 
 def _draw_windows(
