@@ -120,10 +120,8 @@ def read_draft(
     problems += check_merge(merge) if has_merge else []  # two paths may be one model
     # No model is downloaded for a merge that cannot be.
     family = inspect_models(merge, decided(given), download=download and has_merge)
-    problems += [
-        *(family.problems if download else ()),
-        *check_tokenizer_sources(merge),
-    ]
+    problems += family.problems if download else ()
+    problems += check_tokenizer_sources(merge)
     if spec is None or _concerns_merge(problems):
         return Draft(file, problems, None, family)
     full = with_adapter_cache(merge, decided(given)) if download else decided(given)
@@ -161,25 +159,20 @@ def _read_map_block(
     """Parse the map block and load its tasks, with all of their problems."""
     spec, specs, problems = parse_map_block(file)
     backend, engine = (spec.backend, spec.engine) if spec else (None, None)
-    if not trust_run:
-        _refuse_code(config, named_code(specs, backend, engine))
+    code = named_code(specs, backend, engine)
+    run = RunFolder(config.parent)
+    if code and run.exists and not trust_run:
+        raise ArtifactError(
+            f"the configuration of the run folder {run.path} names code that would "
+            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
+            "--trust-run (trust_run=True)"
+        )
     tasks, wrong = load_tasks(specs, directory)
     problems += wrong
     if spec is not None:
         partial = {name: task.partial for name, task in tasks.items()}
         problems += loaded_problems(spec, partial, BACKENDS)
     return spec, tasks, problems
-
-
-def _refuse_code(config: Path, code: Sequence[str]) -> None:
-    """Raise ArtifactError for a configuration in a run folder that names code."""
-    folder = RunFolder(config.parent)
-    if folder.exists and code:
-        raise ArtifactError(
-            f"the configuration of the run folder {folder.path} names code that would "
-            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
-            "--trust-run (trust_run=True)"
-        )
 
 
 def _build_space(

@@ -207,21 +207,17 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             slot.task = slot.future = None
             task.running = False
             try:
-                self._take(task, future.result())
+                task.answer = future.result()
             except slot.handle.dies_with as error:
                 slot.handle.end()
                 slot.merge = None
                 self._retry(task, error)
-
-    def _take(self, task: PendingTask, answer: Answer) -> None:
-        """Keep an answer, or pass it on if its task was only announced."""
-        task.answer = answer
-        if answer.value is None:
-            return
-        self._measured = True
-        if task.arrived is not None and self._pending.get(task.request) is task:
-            del self._pending[task.request]
-            task.arrived(task.request, answer.value)
+            if task.answer is None or task.answer.value is None:
+                continue
+            self._measured = True
+            if task.arrived is not None and self._pending.get(task.request) is task:
+                del self._pending[task.request]  # it was only announced
+                task.arrived(task.request, task.answer.value)
 
     def _retry(self, task: PendingTask, death: Exception) -> None:
         """Let another worker try a task at which one died; a second death is final."""
@@ -253,7 +249,15 @@ def start_forkserver() -> None:
     """
     if sys.platform == "linux" and not visible_gpus():
         get_context("forkserver").set_forkserver_preload([_SLOW_IMPORT])
-    temporary.add(_folder_of_sockets())
+    # Multiprocessing's folder has the forkserver's socket. It lies in /tmp where the
+    # path of a socket, 107 bytes at most, would be too long.
+    usual = tempfile.gettempdir()
+    if len(os.fsencode(usual)) > _LONGEST_FOLDER:
+        tempfile.tempdir = "/tmp"
+    try:
+        temporary.add(Path(util.get_temp_dir()))
+    finally:
+        tempfile.tempdir = usual
     # The tracker need not warn when it removes semaphores of a program that was killed.
     sys.warnoptions.append("ignore:resource_tracker")
     with _isolated():
@@ -261,20 +265,6 @@ def start_forkserver() -> None:
     sys.warnoptions.remove("ignore:resource_tracker")
     with _isolated():
         forkserver.ensure_running()
-
-
-def _folder_of_sockets() -> Path:
-    """Return multiprocessing's temporary folder, which has the forkserver's socket.
-
-    It lies in /tmp where the path of a socket, 107 bytes at most, would be too long.
-    """
-    usual = tempfile.gettempdir()
-    if len(os.fsencode(usual)) > _LONGEST_FOLDER:
-        tempfile.tempdir = "/tmp"
-    try:
-        return Path(util.get_temp_dir())
-    finally:
-        tempfile.tempdir = usual
 
 
 class WorkerProcess:

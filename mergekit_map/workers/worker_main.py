@@ -53,7 +53,11 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
                 _OPENED.append(_open(opening))
             return Answer(_OPENED[0].measure(request))
     except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
-        return Answer(None, _portable(failure))
+        if isinstance(failure, MapError):
+            return Answer(None, failure)
+        # Errors of other libraries may be none that can be sent.
+        kind = MergeError if isinstance(failure, OSError) else RuntimeError
+        return Answer(None, kind(in_words(failure)))
 
 
 def _open(opening: Opening) -> Worker:
@@ -70,11 +74,3 @@ def _open(opening: Opening) -> Worker:
     worker = Worker(open_merges(project))
     worker.open()
     return worker
-
-
-def _portable(error: BaseException) -> Exception:
-    """Return an error that can be sent; those of other libraries may not."""
-    if isinstance(error, MapError):
-        return error
-    kind = MergeError if isinstance(error, OSError) else RuntimeError
-    return kind(in_words(error))
