@@ -345,11 +345,9 @@ class Project:
             name: self.held_out.definition(self._whole_definition(name), "held out")
             for name in self.tasks
         }
-        study = replace(self.study(), definitions=definitions, documents={})
-        if study.on_disk is None:
-            return study
-        part = replace(study.on_disk, definitions=definitions)
-        return replace(study, on_disk=part)
+        study = self.study()
+        part = study.on_disk and replace(study.on_disk, definitions=definitions)
+        return replace(study, definitions=definitions, documents={}, on_disk=part)
 
     def _definition(self, name: str) -> str:
         """Return a digest of the task as the search measures it."""

@@ -187,10 +187,9 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
         if "group" in content:
             text = f"{path} is a group, which lm-eval finds by name alone"
             raise InvalidTask(_KEY, f"{text}; give its tasks one by one")
-        known_as = str(path.resolve())
+        name = str(path.resolve())
     else:
         manager = built_in_tasks()
-        known_as = name
         if name not in manager.task_index:
             raise InvalidTask(
                 _KEY,
@@ -199,7 +198,7 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
                 "the path of its .yaml file",
             )
     with setting_up():
-        loaded: Mapping[str, Any] = manager.load([known_as])
+        loaded: Mapping[str, Any] = manager.load([name])
     return loaded
 
 
