@@ -132,12 +132,24 @@ def _policy(*scripts: str) -> str:
 
 def report_content(run: FinishedSearch) -> Mapping[str, object]:
     """Return the content of the page of a search."""
-    front = run.front
+    front, manifest = run.front, run.manifest
     references = [anchor.coefficients for anchor in front.anchors]
     return {
         "name": run_name(run.folder.path),
         "run": shlex.quote(str(run.folder.path)),
-        "facts": _facts(run),
+        "facts": {
+            "method": manifest.identity.method,
+            "seed": manifest.seed,
+            "searched_with": {
+                "mergekit-map": manifest.mergekit_map,
+                **manifest.packages,
+                "Python": manifest.python,
+            },
+            "page_by": {
+                "mergekit-map": __version__,
+                "Python": platform.python_version(),
+            },
+        },
         "answer": asdict(answer(front)),
         "coefficients": [
             {"name": name, "bounds": bounds}
@@ -191,20 +203,6 @@ def run_names(paths: Sequence[Path]) -> list[str]:
     full_paths = [str(path.resolve()) for path in paths]
     short = short_paths(full_paths)
     return [short[path] for path in full_paths]
-
-
-def _facts(run: FinishedSearch) -> dict[str, object]:
-    manifest = run.manifest
-    return {
-        "method": manifest.identity.method,
-        "seed": manifest.seed,
-        "searched_with": {
-            "mergekit-map": manifest.mergekit_map,
-            **manifest.packages,
-            "Python": manifest.python,
-        },
-        "page_by": {"mergekit-map": __version__, "Python": platform.python_version()},
-    }
 
 
 def task_content(name: str, task: Task) -> dict[str, object]:

@@ -119,7 +119,12 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
     anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
     _mark(axes, _values(anchors, pair), "^", ANCHOR, "base, parents, soup")
-    _mark_chosen(axes, front, pair)
+    kind: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
+    style: dict[str, Any] = {"s": 160, "zorder": 4}
+    if kind == "predicted":  # a hollow star
+        style |= {"facecolor": "white", "edgecolor": CHOSEN, "linewidth": 1.2}
+    chosen = _values([front.chosen], pair, kind)
+    _mark(axes, chosen, "*", CHOSEN, f"chosen, {kind}", **style)
     axes.set_xlabel(_axis_label(front, pair[0]), parse_math=False)
     axes.set_ylabel(_axis_label(front, pair[1]), parse_math=False)
     axes.grid(alpha=0.25)
@@ -176,16 +181,6 @@ def _values(
 ) -> _Pair:
     x, y = ([m.readings(kind)[task].value or 0.0 for m in merges] for task in pair)
     return x, y
-
-
-def _mark_chosen(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
-    """Mark the chosen merge with a star, which is hollow where it is predicted."""
-    kind: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
-    style: dict[str, Any] = {"s": 160, "zorder": 4}
-    if kind == "predicted":
-        style |= {"facecolor": "white", "edgecolor": CHOSEN, "linewidth": 1.2}
-    values = _values([front.chosen], pair, kind)
-    _mark(axes, values, "*", CHOSEN, f"chosen, {kind}", **style)
 
 
 def _mark(

@@ -193,8 +193,12 @@ class PairedMerges:
         z = self.z_scores
         p_values = np.where(np.isnan(z), np.nan, np.where(z > 0, 0.0, 1.0))
         known = ~np.isnan(self.stderr) & ~np.isnan(z)
-        tails = [math.erfc(score / math.sqrt(2)) / 2 for score in z[known].tolist()]
-        p_values[known] = _holm(np.array(tails, np.float64))
+        scores = z[known].tolist()
+        tails = np.array([math.erfc(score / math.sqrt(2)) / 2 for score in scores])
+        order = np.argsort(tails, kind="stable")  # Holm's step-down
+        stepped = np.maximum.accumulate(tails[order] * np.arange(len(tails), 0, -1))
+        tails[order] = np.minimum(stepped, 1.0)
+        p_values[known] = tails
         return p_values
 
     @property
@@ -219,13 +223,3 @@ def stderrs_beside(front: Front, index: int, task: str) -> FloatArray:
             return np.asarray(stderrs[stderrs > 0])
     stderr = front.all_merges[index].measured[task].stderr
     return np.array([math.sqrt(2) * (math.nan if stderr is None else stderr)])
-
-
-def _holm(p_values: FloatArray) -> FloatArray:
-    """Adjust p-values (n,) by Holm's step-down; (n,)."""
-    n = len(p_values)
-    order = np.argsort(p_values, kind="stable")
-    stepped = np.maximum.accumulate(p_values[order] * (n - np.arange(n)))
-    adjusted = np.empty(n)
-    adjusted[order] = np.minimum(stepped, 1.0)
-    return adjusted

@@ -85,7 +85,11 @@ class RunFolder:
         self.picture = path / "front.png"
         self.chosen_recipe = path / "recipe.yml"
         self.soup_recipe = path / "recipes" / "soup.yml"
-        self.state = state = _state_of(path)
+        # Of what users need not open; earlier versions had no such folder.
+        marks = ("manifest.json", "search.json", "evaluations.jsonl", _LOCK)
+        old = any((path / name).exists() for name in marks)
+        new = path / STATE
+        self.state = state = path if old and not new.exists() else new
         self.manifest = state / "manifest.json"  # that a finished search has
         self.plan = state / "search.json"  # that an unfinished search has
         self.all_samples = state / "samples"
@@ -164,14 +168,6 @@ class RunFolder:
             self.state.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(self.path, error) from None
-
-
-def _state_of(path: Path) -> Path:
-    """Return the folder of what users need not open; earlier versions had none."""
-    marks = ("manifest.json", "search.json", "evaluations.jsonl", _LOCK)
-    state = path / STATE
-    old = not state.exists() and any((path / name).exists() for name in marks)
-    return path if old else state
 
 
 def open_run(path: Path) -> RunFolder:

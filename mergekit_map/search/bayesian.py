@@ -60,7 +60,13 @@ def bayesian_round(
     if count <= 0:
         return []
     rng = np.random.default_rng([study.search.seed, len(rounds)])
-    X, errors = _errors(study, known)
+    merges = by_merge(known)
+    X, measured = study.vectors(map(dict, merges)), study.utilities(merges.values())
+    # Quadratics, as in the paper. A Gaussian process would go through the measurements
+    # and have no errors there.
+    is_plain = study.search.surrogate == "quadratic"
+    surrogates = study.fit(known, "quadratic" if is_plain else "regularized")
+    errors = squared_errors(measured, study.predict(surrogates, X))
     points = propose_points(X, errors, study.box, count, rng)
     return [("design", study.named(row)) for row in points]
 
@@ -78,20 +84,6 @@ def _start(study: Study) -> list[Candidate]:
     rng = np.random.default_rng([study.search.seed, 0])
     points = make_design("uniform", len(anchors) + n_new, study.box, anchors, rng)
     return study.candidates(points)
-
-
-def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, FloatArray]:
-    """Return the measured merges (n, d) and the surrogates' squared errors (n,).
-
-    The surrogates are quadratics, as in the paper. A Gaussian process would go through
-    the measurements and have no errors there.
-    """
-    merges = by_merge(known)
-    X = study.vectors(map(dict, merges))
-    measured = study.utilities(merges.values())
-    is_plain = study.search.surrogate == "quadratic"
-    surrogates = study.fit(known, "quadratic" if is_plain else "regularized")
-    return X, squared_errors(measured, study.predict(surrogates, X))
 
 
 def propose_points(

@@ -257,19 +257,8 @@ def _merge(
 
 
 def _task(study: Study, result: StudyResult, task: str) -> Task:
-    metric = study.tasks[task]
-    return Task(
-        direction="maximize" if metric.higher_is_better else "minimize",
-        range=(metric.lower, metric.upper),
-        unit=metric.unit,
-        fit=_fit(study, result, task),
-        engine=study.engines.get(task),
-    )
-
-
-def _fit(study: Study, result: StudyResult, task: str) -> Fit:
-    """Describe a fit, with the accuracy that its own standard errors expect."""
-    surrogate = result.surrogates[task]
+    """Describe a task and its fit, with the accuracy that standard errors expect."""
+    metric, surrogate = study.tasks[task], result.surrogates[task]
     places = fixed_sobol(_N_SAMPLES, result.bounds)
     front = result.locate(result.front, study)
     error, seen = surrogate.stderr(places), surrogate.predict(places)
@@ -279,7 +268,13 @@ def _fit(study: Study, result: StudyResult, task: str) -> Fit:
     share = unknown / (seen.var() + unknown) if np.ptp(seen) > level else 0.0
     front_error = np.sqrt((near**2).mean()) / width if width > level else math.nan
     expected = {"expected_r2": 1 - share, "front_error": front_error}
-    return Fit.model_validate(plain({**asdict(surrogate.quality), **expected}))
+    return Task(
+        direction="maximize" if metric.higher_is_better else "minimize",
+        range=(metric.lower, metric.upper),
+        unit=metric.unit,
+        fit=Fit.model_validate(plain({**asdict(surrogate.quality), **expected})),
+        engine=study.engines.get(task),
+    )
 
 
 def _merges(

@@ -180,7 +180,9 @@ def refinement_round(
 
     if len(rounds) % 2:
         box = _outlook(study, surrogates, fixed_sobol(_N_SAMPLES, study.box))
-        if _is_poor(box):
+        variance = (box.Y / box.width).var(axis=0)
+        # Whether much of the variance of some task is unknown within the bounds.
+        if ((box.errors**2).mean(axis=0) > _UNKNOWN * variance).any():
             values = gains(box, _BOX_STDERRS)
             # Every other of these rounds improves surrogates that only guess.
             improves = len(rounds) % 4 == 1 and any(
@@ -261,13 +263,6 @@ def _outlook(
     width = np.where(is_constant, np.inf, width)  # so that it counts for nothing
     stderr = np.column_stack([s.stderr(points) for s in surrogates.values()])
     return _Outlook(points, Y, np.nan_to_num(stderr), width)  # 0 where it is unknown
-
-
-def _is_poor(box: _Outlook) -> bool:
-    """Whether much of the variance of some task is unknown within the bounds."""
-    unknown = (box.errors**2).mean(axis=0)
-    variance = (box.Y / box.width).var(axis=0)
-    return bool((unknown > _UNKNOWN * variance).any())
 
 
 def _best(

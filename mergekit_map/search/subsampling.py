@@ -62,12 +62,15 @@ class Subset:
             return replace(
                 measured, value=math.nan, stderr=None, details={}, sampling=0.0
             )
-        w = self.weights / self.weights.mean()
+        w, size = self.weights / self.weights.mean(), len(self.weights)
         subset = [*self.ids]
         fit = _regress(y, subset, self.references, w)
         is_binary = _is_binary(y) and _is_binary(self.references)
-        sampling = _sampling_error(fit, len(w), is_binary=is_binary)
-        population = _population_error(y - fit.value, w[subset], len(w))
+        sampling = _sampling_error(fit, size, is_binary=is_binary)
+        # Of the mean of all documents as draws, from the residuals of the subset. Where
+        # that is all of them, it is ``ratio_standard_error``.
+        squares = float(((w[subset] * (y - fit.value)) ** 2).mean()) * size
+        population = math.sqrt(squares * size / (size - 1)) / size
         value = math.exp(fit.value) if self.exponential else fit.value
         slope = value if self.exponential else 1.0  # of the metric by the mean
         return replace(
@@ -162,16 +165,6 @@ def _sampling_error(fit: _Fit, size: int, *, is_binary: bool) -> float:
     variance = (1 - n / size) * squares / n**2
     freedom = fit.freedom if is_binary else _NORMAL * fit.freedom
     return math.sqrt(variance) * float(stdtrit(max(freedom, 1.0), 0.975)) / _Z
-
-
-def _population_error(residuals: FloatArray, w: FloatArray, size: int) -> float:
-    """Return the standard error of the mean of ``size`` documents of a population.
-
-    Estimated from the residuals (n,) of the subset from the mean. With all documents,
-    it is ``ratio_standard_error``.
-    """
-    squares = float(((w * residuals) ** 2).mean()) * size
-    return math.sqrt(squares * size / (size - 1)) / size
 
 
 def _is_binary(scores: FloatArray) -> bool:
