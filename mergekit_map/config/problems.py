@@ -83,20 +83,15 @@ def _missing(keys: list[str | int]) -> str:
 
 
 def _unknown(loc: tuple[str | int, ...], model: type[BaseModel] | None) -> str:
-    known = set() if model is None else set(_fields(model, loc))
+    fields: Mapping[str, Any] = {} if model is None else model.model_fields
+    for part in loc[:-1]:  # on the way to the mapping around the place
+        if part in fields and (inner := [*_models_in(fields[str(part)].annotation)]):
+            fields = {k: v for one in inner for k, v in one.model_fields.items()}
+    known = {*fields}
     if "merge_method" in known:
         known.add("map")
     hint = f"; {nearest(str(loc[-1]), known)}" if known else ""
     return f"unknown key {loc[-1]!r}{hint}"
-
-
-def _fields(model: type[BaseModel], loc: tuple[str | int, ...]) -> dict[str, Any]:
-    """Return the fields that the mapping around a place may have."""
-    fields = dict(model.model_fields)
-    for part in loc[:-1]:
-        if part in fields and (inner := [*_models_in(fields[str(part)].annotation)]):
-            fields = {k: v for one in inner for k, v in one.model_fields.items()}
-    return fields
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -148,7 +148,13 @@ def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeCon
 
 def read_yaml(path: Path) -> YamlFile:
     """Read a YAML file that holds one mapping; ConfigError for any other file."""
-    text = _read_text(path)
+    try:
+        text = read_whole(path, _MOST_BYTES).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; check the path") from None
+    except (OSError, ValueError) as error:
+        text = f"{path}: cannot be read as UTF-8 text: {error}; check the path"
+        raise ConfigError(text) from None
     places = _Places(path)
     try:
         loader = _Loader(text)
@@ -226,16 +232,6 @@ def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
     return ConfigError("\n".join(lines))
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return read_whole(path, _MOST_BYTES).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; check the path") from None
-    except (OSError, ValueError) as error:
-        text = f"{path}: cannot be read as UTF-8 text: {error}; check the path"
-        raise ConfigError(text) from None
-
-
 class _Loader(yaml.SafeLoader):
     """Reads plain values; unlike in YAML 1.1, a date is text, and 1e-3 a number."""
 
@@ -265,22 +261,20 @@ class _Places:
             raise _too_much(f"{self.path}: line {_line(node)}")
         if isinstance(node, yaml.MappingNode):
             for name, value in node.value:
-                self._walk_entry(name, value, (*key, str(name.value)))
+                if isinstance(name, yaml.ScalarNode) and name.tag != f"{_TAG}merge":
+                    name.tag = _TEXT  # a task may be called no, which is false in YAML
+                place = (*key, str(name.value))
+                if place in self.lines:
+                    self.repeated.append(place)
+                self.lines[place] = _line(name)
+                self._refuse_unusable(name, place)
+                self.walk(value, place)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 self.lines[(*key, index)] = _line(item)
                 self.walk(item, (*key, index))
         else:
             self._refuse_unusable(node, key)
-
-    def _walk_entry(self, name: yaml.Node, value: yaml.Node, key: KeyPath) -> None:
-        if isinstance(name, yaml.ScalarNode) and name.tag != f"{_TAG}merge":
-            name.tag = _TEXT  # a task may be called no, which is false in YAML
-        if key in self.lines:
-            self.repeated.append(key)
-        self.lines[key] = _line(name)
-        self._refuse_unusable(name, key)
-        self.walk(value, key)
 
     def _refuse_unusable(self, node: yaml.Node, key: KeyPath) -> None:
         if node.tag == _TEXT and (character := _UNUSABLE.search(str(node.value))):

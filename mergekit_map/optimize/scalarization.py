@@ -142,16 +142,6 @@ def _scale(Y: FloatArray) -> FloatArray:
     return np.where(np.isinf(width), 1.0, (Y - Y.min(axis=0)) / width)
 
 
-def stderr_of_difference(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Combine two standard errors as if independent; NaN where one is unknown.
-
-    Two merges measured on the same items err together: where their records can be
-    compared, that is better. Predictions of one surrogate may err together or against
-    one another; the front does not carry their covariance.
-    """
-    return np.hypot(first, second)
-
-
 @dataclass(frozen=True, eq=False)
 class Scalarization:
     """A preference and limits, which make one objective of m tasks."""

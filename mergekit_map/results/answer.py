@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.optimize.scalarization import stderr_of_difference
 from mergekit_map.results.front import Border, Ending, Front, Reading
 from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, Verdict, gains
 from mergekit_map.results.limits import MISSED, Request, keep_limits, limits_in_words
@@ -275,7 +274,8 @@ def _within_noise(front: Front) -> bool:
     Y = front.utilities(front.points, "predicted")
     stderr = front.stderrs(front.points, "predicted")
     best = Y.argmax(axis=0), np.arange(len(front.tasks))
-    noise = SIGNIFICANT * np.nan_to_num(stderr_of_difference(stderr[best], stderr))
+    # As if independent: the front does not carry the covariance of predictions.
+    noise = SIGNIFICANT * np.nan_to_num(np.hypot(stderr[best], stderr))
     first, second = np.meshgrid(front.measured_points, front.measured_points)
     paired = PairedMerges.of(front, first.ravel(), second.ravel())
     differ = (paired.better & ~np.isnan(paired.stderr)).any()

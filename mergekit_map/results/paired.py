@@ -26,7 +26,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from mergekit_map.optimize.scalarization import TIE, stderr_of_difference
+from mergekit_map.optimize.scalarization import TIE
 from mergekit_map.results.records import Frozen, Stderr
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import SIGNIFICANT
@@ -139,7 +139,7 @@ class PairedMerges:
         first, second = np.broadcast_arrays(first, second)
         Y = front.utilities(front.all_merges, "measured")
         errors = front.stderrs(front.all_merges, "measured")
-        stderr = stderr_of_difference(errors[first], errors[second])
+        stderr = np.hypot(errors[first], errors[second])  # as if independent
         items = np.full(stderr.shape, np.inf)
         answers = np.zeros(len(front.tasks), bool)
         for column, task in enumerate(front.tasks):

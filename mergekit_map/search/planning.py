@@ -181,7 +181,7 @@ def refinement_round(
     if len(rounds) % 2:
         box = _outlook(study, surrogates, fixed_sobol(_N_SAMPLES, study.box))
         variance = (box.Y / box.width).var(axis=0)
-        # Whether much of the variance of some task is unknown within the bounds.
+        # Is much of the variance of some task unknown within the bounds?
         if ((box.errors**2).mean(axis=0) > _UNKNOWN * variance).any():
             values = gains(box, _BOX_STDERRS)
             # Every other of these rounds improves surrogates that only guess.

@@ -82,8 +82,11 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
     content["models"] = [{"model": model} for model in merge.models]
     if merge.density is not None or merge.method in _SPARSE:
         content["parameters"] = {"density": merge.density or 0.5}
-    usual = _dtype_of(base or merge.models[0])
-    content["dtype"] = usual if merge.dtype is None else merge.dtype
+    folder = Path(str(Reference.parse(base or merge.models[0]).model))
+    known = read_json_or_nothing(folder / "config.json")
+    usual = known.get("dtype") or known.get("torch_dtype") or _USUAL_DTYPE
+    dtype = str(usual).removeprefix("torch.") if merge.dtype is None else merge.dtype
+    content["dtype"] = dtype
     block = map_block(merge.models, tasks, settings, on_base=base is not None)
     return yaml_text({**content, "map": block}, [title, *_hints(tasks)])
 
@@ -203,11 +206,3 @@ def _base_of_adapters(models: Iterable[str]) -> str | None:
     }
     base = named.pop() if len(named) == 1 else None
     return base if isinstance(base, str) and base else None
-
-
-def _dtype_of(model: str) -> str:
-    """Return the dtype in the config.json of a folder, or the most common one."""
-    front = Path(str(Reference.parse(model).model))
-    content = read_json_or_nothing(front / "config.json")
-    saved = content.get("dtype") or content.get("torch_dtype")
-    return str(saved or _USUAL_DTYPE).removeprefix("torch.")

@@ -19,7 +19,7 @@ from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Draft, Project, load_project, read_draft
 from mergekit_map.merging.devices import Room, choice_in_words, room_of
-from mergekit_map.models.compatibility import Family, InspectedModel
+from mergekit_map.models.compatibility import InspectedModel
 from mergekit_map.models.facts import Finding
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.search.checks import Forecast, forecast, probe_multiples
@@ -184,17 +184,24 @@ def inspect_config(
     )
     family, models = draft.family, draft.family.models
     names = {model.reference: model.name for model in models}
-    pairs = family.figures.pairs.items() if family.figures else ()
+    figures = family.figures
+    pairs = figures.pairs.items() if figures else ()
     return Inspection(
         config=str(config),
         mergeable=not family.problems and not draft.problems,
         problems=[Place(draft.file.locate(p.key), p.message) for p in draft.problems],
-        models=[_model(model, draft, family.figures) for model in models],
+        models=[_model(model, draft, figures) for model in models],
         pairs=[
             Pair((names[one], names[other]), pair.cosine, pair.sign_conflicts)
             for (one, other), pair in pairs
         ],
-        weights=_weights(family),
+        weights=WeightsRead(
+            against=models[0].name if models else None,
+            read=figures.n_read if figures else 0,
+            parameters=figures.n_parameters if figures else 0,
+            exact=figures is not None and figures.exact,
+            on_the_hub=[m.name for m in models if m.facts and m.facts.files.on_the_hub],
+        ),
         plan=None if draft.project is None else _plan(draft.project, models),
     )
 
@@ -213,19 +220,6 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
         findings=model.findings,
-    )
-
-
-def _weights(family: Family) -> WeightsRead:
-    figures, models = family.figures, family.models
-    return WeightsRead(
-        against=models[0].name if models else None,
-        read=figures.n_read if figures else 0,
-        parameters=figures.n_parameters if figures else 0,
-        exact=figures is not None and figures.exact,
-        on_the_hub=[
-            m.name for m in models if m.facts is not None and m.facts.files.on_the_hub
-        ],
     )
 
 
