@@ -171,7 +171,7 @@ NEW_MERGE_OPTIONS = {
         "--density",
         type=click.FloatRange(0, 1, min_open=True),
         help="Share of each task vector to keep, for methods such as "
-        "ties  [default: 0.5 for these]",
+        "ties  [default: 0.5 for these, 0.9 for breadcrumbs]",
     ),
     "dtype": click.option(
         "--dtype", help="Dtype  [default: that of a base in a folder, or bfloat16]"

@@ -61,23 +61,22 @@ class Recipes:
         return {i: self.of_point(front, i, folder.recipe(i)) for i in indices}
 
     def command(self, recipe: Path) -> str:
-        """Return the stock command that merges a recipe into OUT, bit for bit.
-
-        For a random method with adapters this holds from its second run with the same
-        ``--lora-merge-cache``: merging an adapter draws random numbers, too.
-        """
+        """Return the stock command that merges a recipe into OUT, bit for bit."""
         options, words = self.options, ["mergekit-yaml", str(recipe), "OUT"]
         if draws_random_numbers(self.space):
             words += ["--random-seed", str(options.random_seed)]
         if models_with_adapter(self.space.template):
-            words += ["--lora-merge-cache", "CACHE"]  # filled, if the method is random
+            words += ["--lora-merge-cache", "CACHE"]
             if options.lora_merge_dtype:
                 words += ["--lora-merge-dtype", options.lora_merge_dtype]
         if str(options.device) != "cpu":
             words += ["--device", str(options.device)]
         flags = ("allow_crimes", "trust_remote_code", "unsafe_truncate_embeddings")
         given = [flag for flag in flags if getattr(options, flag)]
-        return shlex.join([*words, *(f"--{f.replace('_', '-')}" for f in given)])
+        command = shlex.join([*words, *(f"--{f.replace('_', '-')}" for f in given)])
+        # Merging an adapter draws random numbers, too.
+        twice = {"--random-seed", "--lora-merge-cache"} <= {*words}
+        return f"{command}  # twice: the first run fills CACHE" if twice else command
 
 
 def draws_random_numbers(space: MergeSpace) -> bool:

@@ -18,6 +18,8 @@ from mergekit import merge_methods
 from mergekit.merge_methods.base import TensorGroup
 from torch import Tensor
 
+from mergekit_map.errors import EvaluationError
+
 Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them over
 
 _UNIT = 1024
@@ -40,9 +42,15 @@ class MethodReplay:
     def write(self, weights: Sequence[float], target: Tensor) -> None:
         """Run the method with other weights and copy its result into ``target``."""
         weight = dict(zip(self.models, weights, strict=True))
-        (merged,) = merge_methods.get(self.method)(
-            (self.group,), parameters={**self.parameters, "weight": weight}
-        )
+        parameters = {**self.parameters, "weight": weight}
+        try:
+            (merged,) = merge_methods.get(self.method)(
+                (self.group,), parameters=parameters
+            )
+        except ValueError as error:  # no direction is left, for example
+            raise EvaluationError(
+                f"{self.method} has no merge here: {error}"
+            ) from error
         target.copy_(merged)
 
 

@@ -221,7 +221,7 @@ def _identifiable(
     text = (
         f"with normalised weights {method!r} depends only on their ratio, so "
         f"{len(coefficients)} coefficients cannot be told apart; "
-        f"{'set normalize: false, or ' if switch else ''}give one model a number as "
+        f"{f'set {switch}: false, or ' if switch else ''}give one model a number as "
         "its weight"
     )
     key: KeyPath = ("merge_method",)
@@ -303,9 +303,13 @@ def weight_table(
 
 def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
     """Let mergekit plan the merge, which checks every parameter of every tensor."""
-    if models_with_adapter(space.template):
-        # Planning would merge the adapters first, which takes long.
-        return _check_architectures(space.template, options)
+    adapted = models_with_adapter(space.template)
+    if adapted and (problems := _check_architectures(space.template, options)):
+        return problems
+    for model in map(ModelReference.parse, adapted):
+        # Planning reads names alone. Those of the base do: to merge takes long.
+        front = ModelReference(model=model.model)
+        LoaderCache().loaders[model] = front.lazy_loader(options.transformers_cache)
     coefficients = dict.fromkeys(space.names, 0.5)
     reference = next(iter(referenced_models(space.template)))
     try:

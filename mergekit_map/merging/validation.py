@@ -164,6 +164,11 @@ def _bad_parameters(
             text = f"{spec.name!r} has no parameter {name!r}; {nearest(name, known)}"
             yield Problem(place, text)
             continue
+        is_shared = known[name].scope == merge_methods.ParameterScope.SHARED
+        of_model = key[-2:-1] in {("models",), ("sources",)}
+        if is_shared and (of_model or (key and "normalize" in name)):
+            text = "it holds for all models and layers; write it under 'parameters:'"
+            yield Problem(place, f"{text} at the top")
         for leaf, one in leaves_of(value, place):
             if wrong := _wrong_value(one, known[name]):
                 yield Problem(leaf, wrong)

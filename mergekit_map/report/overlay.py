@@ -122,7 +122,12 @@ def _measured_merges(run: FinishedSearch, tasks: Sequence[str]) -> list[Merge]:
     """List the merges that a search measured on all documents of the tasks, once."""
     front = run.front
     merges = (*front.points, *front.merges, *front.anchors)
-    measured = [merge for merge in merges if merge.is_measured(*tasks)]
+    measured = [
+        merge
+        for merge in merges
+        if merge.is_measured(*tasks)
+        and all(merge.measured[task].documents is None for task in tasks)
+    ]
     if not measured:
         raise ArtifactError(
             f"{run.folder.path} has no merge that was measured on {listed(tasks)}; "

@@ -127,12 +127,14 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
         return f"{chosen} is not better than {name}"
     counted, select = Request.of(front).task_weights(), front.select
     within = " within the limits" if select.require else ""
-    excluded = not keep_limits(front, front.complete).all()
-    if advised == BASE and excluded and not within:
+    excluded = not keep_limits(front, front.measured_points).all()
+    if excluded and not within:
         rivals = listed(map(called, select.rivals or [BASE]))
         within = f" that is nowhere worse than {rivals}"
     verb = "beats"
     if beats_somewhere(front, advised, counted):
+        if len(counted) == 1:
+            return f"{_chosen_name(front)} is not better than {name}, unlike another"
         total = "weighted sum" if select.prefer else "sum"
         verb = f"has a significantly larger {total} of gains than"
     text = f"no merge{within} {verb} {name}"

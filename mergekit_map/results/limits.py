@@ -325,7 +325,8 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
             )
         elif behind[column] > 0:
             limit = f"{task} not worse than {listed(select.rivals)}"
-            missed.append(f"{limit} ({value}, worse by over two standard errors)")
+            how = "" if np.isinf(behind[column]) else " by over two standard errors"
+            missed.append(f"{limit} ({value}, worse{how})")
     return listed(missed)
 
 
@@ -343,23 +344,23 @@ def reason(front: Front) -> str:
         )
     weights = Request.of(front).task_weights()
     counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())
-    verb, what = "has", f"the largest sum of gains on {listed(weights)}"
+    what = f"for its sum of gains on {listed(weights)}"
     if select.prefer is not None:
-        what = f"the largest weighted sum of gains ({counted})"
+        what = f"for its weighted sum of gains ({counted})"
     if len(weights) == 1:
         alone = ", the only task that counts" if len(front.tasks) > 1 else ""
-        verb, what = "is", f"the best on {listed(weights)}{alone}"
+        what = f"for its gain on {listed(weights)}{alone}"
     if select.scalarization == "achievement":
-        verb, what = "has", f"the smallest distance from the best values ({counted})"
+        what = f"for its small distance from the best values ({counted})"
     if select.knee:
-        verb, what = "is", "the knee of the front"
+        what = "as the knee of the front"
     limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
     word = "limits" if len(limits) > 1 else "limit"
     kept = f"that keep the {word} {listed(limits)}" if limits else ""
     worse = f"not worse than {listed(select.rivals)}" if select.rivals else ""
     conditions = " ".join(filter(None, (worse, kept)))
     start = f"Of all merges {conditions}, the" if conditions else "The"
-    return f"{start} {merge} {verb} {what}."
+    return f"{start} {merge} was chosen {what}."
 
 
 def limits_in_words(front: Front) -> str:

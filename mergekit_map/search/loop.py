@@ -129,10 +129,10 @@ def _visible_after(
 ) -> list[Evaluation]:
     """List what may be fitted right after these rounds, in the order of the log.
 
-    Later lines of the log are hidden, so that a resumed search plans each round from
-    the same measurements as before. Opponents and baselines, and what ``merge``
-    measured of a partial front, are left out: the search would have gone on otherwise
-    without them.
+    Later lines of the log but imports are hidden, so that a resumed search plans each
+    round from the same measurements as before. Opponents and baselines, and what
+    ``merge`` measured of a partial front, are left out: the search would have gone on
+    otherwise without them.
     """
     requested = {merge_key(c) for candidates in rounds for _, c in candidates}
     usable = [
@@ -147,4 +147,4 @@ def _visible_after(
         if e.key[0] in requested and (e.role != "front" or e.key not in earlier):
             end = index
         earlier.add(e.key)
-    return usable[:end]
+    return [*usable[:end], *(e for e in usable[end:] if e.role == "imported")]

@@ -102,6 +102,8 @@ def prepare_function(
 
 
 def _import(module_name: str, directory: Path) -> ModuleType:
+    if module_name == "__main__":
+        raise InvalidTask(_KEY, "__main__ is no file; write the function into one")
     entry = str(directory.resolve())
     sys.path.insert(0, entry)
     importlib.invalidate_caches()

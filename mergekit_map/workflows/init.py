@@ -26,7 +26,10 @@ from mergekit_map.utils.files import read_json_or_nothing
 from mergekit_map.utils.text import unused_name
 
 # Without a density these methods drop nothing, and are another method by name.
-_SPARSE = {"ties", "dare_ties", "dare_linear", "della", "della_linear"}
+_SPARSE = dict.fromkeys(
+    ["ties", "dare_ties", "dare_linear", "della", "della_linear"], 0.5
+)
+_SPARSE |= {"breadcrumbs": 0.9, "breadcrumbs_ties": 0.9}
 _USUAL_DTYPE = "bfloat16"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BASE_KEY = "base_model_name_or_path"
@@ -81,7 +84,8 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
         content["base_model"] = base
     content["models"] = [{"model": model} for model in merge.models]
     if merge.density is not None or merge.method in _SPARSE:
-        content["parameters"] = {"density": merge.density or 0.5}
+        density = merge.density or _SPARSE[merge.method]
+        content["parameters"] = {"density": density}
     folder = Path(str(Reference.parse(base or merge.models[0]).model))
     known = read_json_or_nothing(folder / "config.json")
     usual = known.get("dtype") or known.get("torch_dtype") or _USUAL_DTYPE

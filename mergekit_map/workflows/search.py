@@ -118,6 +118,8 @@ def _project_for(
         )
     if (before := _measured_before(folder)) is not None:
         project = project.continuing(before)
+    for note in project.notes:
+        warn(note)
     if words := choice_in_words(project.options, was_open=project.open_device):
         warn(words)
     for name, chosen in project.engines.items():
@@ -129,6 +131,8 @@ def _started_pool(
     workers: int | str | WorkerPool | None,
 ) -> AbstractContextManager[WorkerPool | None]:
     """Return a context with the requested workers; it stops those that it starts."""
+    if isinstance(workers, int) and workers < 1:
+        raise ConfigError(f"workers: a number from 1 was expected, got {workers}")
     if isinstance(workers, int):
         return process_pool(workers)
     if isinstance(workers, str):

@@ -15,7 +15,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mergekit_map.config.problems import parse_select
 from mergekit_map.config.yaml_file import (
@@ -87,9 +89,9 @@ def select_point(
         "prefer": prefer,
         "scalarization": scalarization,
         "knee": knee or None,
-        "require": require,
+        "require": require and {task: _item(limit) for task, limit in require.items()},
         "not_worse_than": rivals if isinstance(rivals, str | None) else list(rivals),
-        "index": index,
+        "index": _item(index),
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})
     folder = open_run(Path(run))
@@ -110,6 +112,11 @@ def select_point(
             front = choose_point(before, select, known)
         recipe = recipe_of(folder, front, front.selected)
         return Selection(front, save_choice(front, folder, {front.selected: recipe}))
+
+
+def _item(value: Any) -> Any:
+    """Return a number of NumPy, as ``to_pandas`` has them, as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def refuse_other_front(run: RunFolder, index: int, point: Merge) -> None:

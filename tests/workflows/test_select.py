@@ -83,7 +83,9 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     knee = select_point(run, knee=True)
     assert knee.index == 1  # with the limit of before
     knee = select_point(run, knee=True, limits=False)
-    assert knee.front.reason == "The merge (point 2) is the knee of the front."
+    assert (
+        knee.front.reason == "The merge (point 2) was chosen as the knee of the front."
+    )
     with pytest.raises(ConfigError, match="give 'prefer' or 'knee', not both"):
         select_point(run, prefer={"math": 1}, knee=True)
     with pytest.raises(DesignError, match=r"not keep math at least 1 .*; relax a lim"):

@@ -152,8 +152,6 @@ def _find_front(
         with notifying(reporter), stage(f"checking models and tasks of {config}"):
             project = load_project(config, options, **project_options)
             study = project.study()
-        for note in project.notes:
-            reporter.on_notice(note)
         imported = read_imported(import_file, study) if import_file else []
         with deferred():
             return search_front(project, run, [reporter], imported, workers).front

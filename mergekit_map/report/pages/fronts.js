@@ -87,8 +87,8 @@
     });
     if (alone) look.margin.l = 130;
     place("front-hint").textContent = "Open circles are predictions, filled marks are " +
-      "measurements with bars of one standard error; a faint one is worse than another of " +
-      "its search on every task. Rings are the chosen merges." +
+      "measurements with bars of one standard error; a faint one is better than another of " +
+      "its search on no task. Rings are the chosen merges." +
       (corners.length ? " Crosses are merges by the method with one model at weight 1, or " +
         "with equal weights: not the models themselves." : "");
     return chart(place("front-chart"), traces, look, `The fronts of ${content.name}.`);

@@ -41,8 +41,7 @@ const panels = (() => {
     fill("weights",
       ...content.coefficients.map((c, i) => weight(c, point.coefficients[i])));
     fill("recipe", point.recipe);
-    const select = `mergekit-map select ${content.run} --index ${index}`;
-    fill("command", `${select}\nmergekit-map merge ${content.run} OUT`);
+    fill("command", `mergekit-map merge ${content.run} OUT --index ${index}`);
   }
 
   function weight({ name, bounds: [low, high] }, value) {

@@ -35,7 +35,7 @@
     place("choose").addEventListener("input", () => choose("Best for your preference and limits."));
     place("choose").addEventListener("submit", (event) => event.preventDefault());
     place("reset").addEventListener("click", reset);
-    place("index").addEventListener("change", ({ target }) => showIndex(Number(target.value)));
+    place("index").addEventListener("change", ({ target }) => showIndex(target.valueAsNumber));
     for (const id of ["recipe", "command"]) {
       place(`copy-${id}`).addEventListener("click", (event) => copy(event.target, place(id)));
     }
@@ -86,7 +86,7 @@
     place("limits-message").textContent = message;
     place("limits-message").className = found.missing ? "warning" : "";
     place("index").value = state.index;
-    panels.showPoint(content, state.index, reason);
+    panels.showPoint(content, state.index, found.missing ? "" : reason);
     frontChart.draw(place("front-chart"), content, state);
     clearTimeout(waiting);
     waiting = setTimeout(drawRest, 60); // not at every step of a slider

@@ -16,7 +16,8 @@ const surrogateCharts = (() => {
       "the measured value: a mark that is hard to see was predicted well.",
     slices: "Predictions when one weight changes and the others stay as in the merge that " +
       "the search chose (ring), with standard errors; diamonds are measured.",
-    none: "Too few merges are measured for predictions.",
+    none: "These predictions cannot be computed again: another version or other measurements " +
+      "made them, or there are over 1000 merges.",
   };
 
   // Draw task t; a state has the `index` of the point that is shown.
@@ -135,7 +136,8 @@ const surrogateCharts = (() => {
         error_x: bars(some.map((m) => predicted(m)[1]), color),
         error_y: bars(some.map((m) => m.measured[t][1]), color),
         marker: { color, symbol, size: 8, line: { color: c.card, width: 1 } },
-        hovertext: some.map((m) => describeTask(m, t)),
+        hovertext: some.map((m) =>
+          describeTask({ ...m, predicted: { [t]: predicted(m) } }, t)),
       });
     }
     const look = layout({ margin: MARGIN, showlegend: false, xaxis: titled("predicted"),
