@@ -75,8 +75,11 @@ def kept(result: str, corner: str, columns: int | None = None) -> Callable[[], s
     return copy
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = [" --- "] + [" ---: "] * (len(header) - 1)
+def _markdown(
+    header: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1
+) -> str:
+    """Write a table of so many columns of text, and then of numbers."""
+    rule = [" --- "] * texts + [" ---: "] * (len(header) - texts)
     lines = [header, *rows]
     head, *body = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
@@ -142,9 +145,9 @@ def with_parts(text: str) -> str:
     return _MADE.sub(make, text)
 
 
-def keys() -> dict[str, str]:
+def keys() -> dict[str, list[str]]:
     """Write a row for every key of the ``map:`` block, by the path of the key."""
-    rows: dict[str, str] = {}
+    rows: dict[str, list[str]] = {}
     parts = [*((_TASK, model) for model in TASKS.values()), *OTHERS.items()]
     for path, model in parts:
         schema = model.model_json_schema()
@@ -164,13 +167,8 @@ def key_table(*, common: bool) -> str:
     """Write the table of the keys that people use, or of all others."""
     rows = keys()
     chosen = COMMON if common else [key for key in rows if key not in COMMON]
-    head = "| key | tasks | value | default | meaning |"
-    return (
-        "\n".join(
-            [head, "| --- | --- | --- | --- | --- |", *(rows[key] for key in chosen)]
-        )
-        + "\n"
-    )
+    header = ["key", "tasks", "value", "default", "meaning"]
+    return _markdown(header, [rows[key] for key in chosen], texts=5)
 
 
 def _row(
@@ -179,27 +177,25 @@ def _row(
     schema: Mapping[str, Any],
     tasks: str,
     required: bool,
-) -> str:
+) -> list[str]:
     about = field.get("description")
     if about is None and "$ref" in field:
         about = schema["$defs"][field["$ref"].split("/")[-1]].get("description")
     about = (about or "").replace("\n", " ")
     values = _values(field, schema, lambda _: "mapping").replace("|", "\\|")
     default = "required" if required else _default(field)
-    return f"| `{key}` | {tasks} | {values} | {default} | {about} |"
+    return [f"`{key}`", tasks, values, default, about]
 
 
 def presets() -> str:
     """Write a row per benchmark that is known by name."""
-    rows = [
-        "| preset | metric | filter | examples | documents |",
-        "| --- | --- | --- | ---: | ---: |",
-    ]
+    rows = []
     for name, preset in PRESETS.items():
         kept = f"`{preset['filter']}`" if "filter" in preset else ""
-        cells = (f"`{preset['metric']}`", kept, preset["num_fewshot"], preset["limit"])
-        rows.append(f"| `{name}` | {' | '.join(map(str, cells))} |")
-    return "\n".join(rows) + "\n"
+        numbers = [str(preset[key]) for key in ("num_fewshot", "limit")]
+        rows.append([f"`{name}`", f"`{preset['metric']}`", kept, *numbers])
+    header = ["preset", "metric", "filter", "examples", "documents"]
+    return _markdown(header, rows, texts=3)
 
 
 def forms() -> str:
@@ -212,13 +208,13 @@ def _form(file: str) -> str:
     # The keys of `select` stand in configuration.md, readings in the first table.
     left_out = {"SelectSpec"} | ({"Reading"} if file != "front.json" else set())
     shown = {n: d for n, d in schema.get("$defs", {}).items() if n not in left_out}
-    rows = ["| of | key | value | meaning |", "| --- | --- | --- | --- |"]
+    rows = []
     for of, form in {"": schema, **shown}.items():
         for name, field in form.get("properties", {}).items():
             about = field.get("description", "").replace("\n", " ")
             values = _values(field, schema, _named)
-            rows.append(f"| {of} | `{name}` | {values} | {about} |")
-    return "\n".join(rows) + "\n"
+            rows.append([of, f"`{name}`", values, about])
+    return _markdown(["of", "key", "value", "meaning"], rows, texts=4)
 
 
 def _default(field: Mapping[str, Any]) -> str:

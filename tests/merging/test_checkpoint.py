@@ -137,10 +137,6 @@ def test_code_that_a_model_is_loaded_with_is_shipped(
     assert type(load_checkpoint(tmp_path / "out", options)[0]).__name__ == "Own"
 
 
-def _dtype_of_constant(name: str) -> torch.dtype:
-    return torch.bool if name.endswith("attention.bias") else torch.float32
-
-
 def test_a_tensor_that_a_model_lacks_is_named(
     family: dict[str, Path], tmp_path: Path
 ) -> None:

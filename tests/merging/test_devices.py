@@ -29,17 +29,11 @@ NEEDS_GPU = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """What is said to be free, by device."""
-    sizes = {"cuda": 1000, "cpu": 1000}
-    monkeypatch.setattr(devices, "free_memory", lambda device: sizes[device.type])
-    return sizes
-
-
 def test_on_a_cpu_they_are_mapped_and_on_a_gpu_they_lie_where_they_fit_first(
-    free: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    free = {"cuda": 1000, "cpu": 1000}
+    monkeypatch.setattr(devices, "free_memory", lambda device: free[device.type])
     assert choose_place("auto", CPU, 10**20) == "mapped"
     assert choose_place("memory", CPU, 1) == "memory"
     assert choose_place("device", CPU, 1) == "memory"

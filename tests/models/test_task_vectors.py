@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,13 @@ from mergekit_map.models.files import find_model, read_headers
 from mergekit_map.models.task_vectors import measure_vectors
 
 Tensors = dict[str, Tensor]
-Store = Callable[[str, Tensors], ModelWeights]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """Write tensors to a file and give what reads them."""
-
-    def write(name: str, tensors: Tensors) -> ModelWeights:
-        path = tmp_path / f"{name}.safetensors"
-        save_file(tensors, path)
-        return ModelWeights(read_headers(path))
-
-    return write
+def store(name: str, tensors: Tensors) -> ModelWeights:
+    """Write tensors to a file and return what reads them."""
+    path = Path(f"{name}.safetensors")
+    save_file(tensors, path)
+    return ModelWeights(read_headers(path))
 
 
 def random_tensors(seed: int, dtype: torch.dtype = torch.float32) -> Tensors:
@@ -59,7 +52,7 @@ def flat(tensors: Tensors) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_figures_are_those_of_whole_tensors(store: Store, dtype: torch.dtype) -> None:
+def test_figures_are_those_of_whole_tensors(dtype: torch.dtype) -> None:
     base = random_tensors(0, dtype)
     models = {name: tuned(base, seed) for seed, name in enumerate("xyz", start=1)}
 
@@ -86,7 +79,7 @@ def test_figures_are_those_of_whole_tensors(store: Store, dtype: torch.dtype) ->
         assert pair.sign_conflicts == pytest.approx(opposite)
 
 
-def test_spread_rows_estimate_what_all_rows_give(store: Store) -> None:
+def test_spread_rows_estimate_what_all_rows_give() -> None:
     # Matrices whose rows are alike, as they are in a model, and vectors.
     generator = torch.Generator().manual_seed(0)
     shapes = {"up": (4096, 128), "down": (128, 4096), "norm": (128,), "one": (1, 128)}
@@ -114,7 +107,7 @@ def test_spread_rows_estimate_what_all_rows_give(store: Store) -> None:
     assert measure_vectors(base, models, budget=60_000) == sampled
 
 
-def test_other_shapes_and_missing_tensors_are_left_out(store: Store) -> None:
+def test_other_shapes_and_missing_tensors_are_left_out() -> None:
     base = random_tensors(0)
     other = tuned(base, 1)
     del other["norm"]
@@ -129,7 +122,7 @@ def test_other_shapes_and_missing_tensors_are_left_out(store: Store) -> None:
     assert not figures.exact
 
 
-def test_nan_is_named_and_kept_out_of_the_sums(store: Store) -> None:
+def test_nan_is_named_and_kept_out_of_the_sums() -> None:
     base, x, y = (random_tensors(0) for _ in range(3))
     x["a.weight"][0, 0] = float("nan")
     x["norm"][3] += 1

@@ -111,15 +111,12 @@ def test_numbers_that_choose_are_exact_and_recipes_are_those_of_the_files(
     assert [a["kind"] for a in content["anchors"]] == ["base", *["model"] * 3, "soup"]
 
 
-def test_a_merge_that_is_measured_again_later_is_fitted_as_before(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = shutil.copytree(finished_run("two"), tmp_path / "run")
-    with (run / "evaluations.jsonl").open("r+") as log:
+def test_a_merge_that_is_measured_again_later_is_fitted_as_before(two: Path) -> None:
+    with (two / "evaluations.jsonl").open("r+") as log:
         lines = [line for line in map(json.loads, log) if line["role"] == "design"]
         log.write(json.dumps({**lines[0], "role": "front"}) + "\n")  # as merge does
 
-    assert read_finished(run).surrogates
+    assert read_finished(two).surrogates
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,6 @@ from mergekit_map.results.limits import limits_in_words
 from mergekit_map.results.selection import MERGE, advice
 
 
-def test_shares_are_of_the_gain_over_the_base() -> None:
-    assert gains(front()).kept == pytest.approx({"math": 0.2 / 0.25, "code": 0.5 / 0.6})
-    best: Row = [(0.75, 0.04), (1.9, 0.05)]
-    assert gains(front(best)).kept == pytest.approx({"math": 1, "code": 1})
-    assert gains(front(ANCHORS["base"])).kept == pytest.approx({"math": 0, "code": 0})
-
-
 def test_no_share_is_kept_of_a_gain_that_noise_explains() -> None:
     """A parent with 27 of 60 answers beside the base with 24 gains nothing."""
     noise = {**ANCHORS, "one": [(0.55, 0.06), (2.4, 0.05)]}

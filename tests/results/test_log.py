@@ -17,26 +17,24 @@ def evaluation(x: float, **more: Any) -> Evaluation:
     return line({"a": x, "b": 0.1}, "code", **known)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "evaluations.jsonl"
+PATH = Path("evaluations.jsonl")
 
 
-def write(path: Path, *evaluations: Evaluation) -> None:
-    with open_log(path) as log:
+def write(*evaluations: Evaluation) -> None:
+    with open_log(PATH) as log:
         for each in evaluations:
             log.append(each)
 
 
-def test_what_is_appended_is_read_again_exactly(path: Path) -> None:
+def test_what_is_appended_is_read_again_exactly() -> None:
     written = [
         evaluation(0.1 + 0.2),
         evaluation(1 / 3, stderr=None),
         evaluation(0.5, details={"perplexity": 4.4}, error="RuntimeError: no"),
     ]
-    write(path, *written)
+    write(*written)
 
-    assert list(read_log(path)) == written
+    assert list(read_log(PATH)) == written
 
 
 def test_a_side_reading_that_no_line_can_hold_is_left_out() -> None:
@@ -47,32 +45,32 @@ def test_a_side_reading_that_no_line_can_hold_is_left_out() -> None:
 
 
 def test_a_line_is_whole_when_it_is_forced_onto_the_disk(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     synced, sync = [], os.fsync
 
     def listening(file: int) -> None:
-        if os.path.samestat(os.fstat(file), path.stat()):
-            synced.append(path.read_bytes().count(b"\n"))
+        if os.path.samestat(os.fstat(file), PATH.stat()):
+            synced.append(PATH.read_bytes().count(b"\n"))
         sync(file)
 
     monkeypatch.setattr(os, "fsync", listening)
-    with open_log(path) as log:
+    with open_log(PATH) as log:
         log.append(evaluation(0.1))
         log.append(evaluation(0.2))
     assert synced == [1, 2]
 
 
 @pytest.mark.parametrize("cut", [1, 20, 150])
-def test_a_line_cut_short_by_a_kill_is_dropped(path: Path, cut: int) -> None:
-    write(path, evaluation(0.1), evaluation(0.2))
-    path.write_bytes(path.read_bytes()[:-cut])
+def test_a_line_cut_short_by_a_kill_is_dropped(cut: int) -> None:
+    write(evaluation(0.1), evaluation(0.2))
+    PATH.write_bytes(PATH.read_bytes()[:-cut])
 
-    with open_log(path) as log:
+    with open_log(PATH) as log:
         assert [e.coefficients["a"] for e in log] == [0.1]
         log.append(evaluation(0.3))
 
-    assert [e.coefficients["a"] for e in read_log(path)] == [0.1, 0.3]
+    assert [e.coefficients["a"] for e in read_log(PATH)] == [0.1, 0.3]
 
 
 @pytest.mark.parametrize(
@@ -83,10 +81,10 @@ def test_a_line_cut_short_by_a_kill_is_dropped(path: Path, cut: int) -> None:
     ],
 )
 def test_a_damaged_line_is_named_and_nothing_is_changed(
-    path: Path, damaged: str, message: str
+    damaged: str, message: str
 ) -> None:
-    path.write_text(f'{damaged}\n{{"torn')
+    PATH.write_text(f'{damaged}\n{{"torn')
 
-    with pytest.raises(ArtifactError, match=message), open_log(path):
+    with pytest.raises(ArtifactError, match=message), open_log(PATH):
         pass
-    assert path.read_text() == f'{damaged}\n{{"torn'
+    assert PATH.read_text() == f'{damaged}\n{{"torn'

@@ -35,6 +35,7 @@ def test_scores_are_of_the_value_that_is_their_mean(
     assert not agree(None, Reading.of(value, 0.1))
 
 
+FOLDER = Path("samples")
 MERGE = {"a": 0.1, "b": 0.7}
 VALUES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 WEIGHTS = (1.0, 2.0, 3.0, 1.0, 2.0, 3.0)
@@ -47,8 +48,8 @@ def asked(ids: Sequence[int], **more: Any) -> Measurement:
     return Measurement(0.0, None, len(ids), samples=samples, answers=answers)
 
 
-def kept(folder: Path, definition: str = "d") -> SampleStore:
-    return SampleStore(folder, {"task": definition})
+def kept(definition: str = "d") -> SampleStore:
+    return SampleStore(FOLDER, {"task": definition})
 
 
 def request(
@@ -57,34 +58,30 @@ def request(
     return MeasurementRequest(tuple({**MERGE, **merge}.items()), task, documents)
 
 
-def put(
-    folder: Path, measurement: Measurement, ids: tuple[int, ...] | None = None
-) -> Path:
-    kept(folder).write(request(ids), measurement)
-    [path] = (folder / "task").iterdir()
+def put(measurement: Measurement) -> Path:
+    kept().write(request(), measurement)
+    [path] = (FOLDER / "task").iterdir()
     return path
 
 
 @pytest.mark.parametrize("ids", [(), (3,), tuple(range(6))])
-def test_answers_are_read_as_they_were_written(
-    ids: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_answers_are_read_as_they_were_written(ids: tuple[int, ...]) -> None:
     measured = asked(ids, exponential=True)
-    put(tmp_path, measured)
+    put(measured)
 
-    found = kept(tmp_path).answers(MERGE, "task")
+    found = kept().answers(MERGE, "task")
 
     assert found == measured.answers
-    assert kept(tmp_path, "other").answers(MERGE, "task") is None
-    assert kept(tmp_path).answers({**MERGE, "a": 0.2}, "task") is None
+    assert kept("other").answers(MERGE, "task") is None
+    assert kept().answers({**MERGE, "a": 0.2}, "task") is None
 
 
-def test_a_measurement_that_failed_is_not_taken_from_a_record(tmp_path: Path) -> None:
-    put(tmp_path, replace(asked([0, 1]), value=math.nan))
-    assert kept(tmp_path).read(request()) is None
+def test_a_measurement_that_failed_is_not_taken_from_a_record() -> None:
+    put(replace(asked([0, 1]), value=math.nan))
+    assert kept().read(request()) is None
 
-    put(tmp_path, replace(asked([0, 1]), seconds=3.0))
-    assert kept(tmp_path).read(request()).seconds == 3.0
+    put(replace(asked([0, 1]), seconds=3.0))
+    assert kept().read(request()).seconds == 3.0
 
 
 @pytest.mark.parametrize(
@@ -100,17 +97,15 @@ def test_a_measurement_that_failed_is_not_taken_from_a_record(tmp_path: Path) ->
         None,
     ],
 )
-def test_answers_that_nobody_wrote_are_none(
-    change: dict[str, Any] | None, tmp_path: Path
-) -> None:
-    path = put(tmp_path, asked([0, 1, 2]))
+def test_answers_that_nobody_wrote_are_none(change: dict[str, Any] | None) -> None:
+    path = put(asked([0, 1, 2]))
     content = json.loads(path.read_text())
-    assert kept(tmp_path).answers(MERGE, "task") is not None
+    assert kept().answers(MERGE, "task") is not None
     if isinstance(change, dict):
         change = {**content["answers"], **change}
     path.write_text(json.dumps({**content, "answers": change}))
 
-    assert kept(tmp_path).answers(MERGE, "task") is None
+    assert kept().answers(MERGE, "task") is None
 
 
 MEASURED = Measurement(0.1 + 0.2, 0.01, 7, details={"more": 1.5}, seconds=1.25)
@@ -119,27 +114,27 @@ SOME = replace(MEASURED, answers=Answers((1, 4), (0.5, 2.0), (1.0, 1.0)))
 
 @pytest.mark.parametrize("documents", [None, (1, 4)])
 def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
-    documents: tuple[int, ...] | None, tmp_path: Path
+    documents: tuple[int, ...] | None,
 ) -> None:
     asked, measured = request(documents), SOME if documents else MEASURED
-    kept(tmp_path).write(asked, measured)
+    kept().write(asked, measured)
 
-    assert kept(tmp_path).read(asked) == measured
+    assert kept().read(asked) == measured
     turned = replace(asked, merge=asked.merge[::-1])
-    assert kept(tmp_path).read(turned) == measured
-    assert kept(tmp_path, "other").read(asked) is None
-    kept(tmp_path, "other").write(asked, replace(measured, value=9.0))
-    assert kept(tmp_path).read(asked) == measured
+    assert kept().read(turned) == measured
+    assert kept("other").read(asked) is None
+    kept("other").write(asked, replace(measured, value=9.0))
+    assert kept().read(asked) == measured
     for other in (request(documents, a=0.2), request(documents, "another")):
-        assert kept(tmp_path).read(other) is None
+        assert kept().read(other) is None
     for others in {None, (1, 4), (0, 4)} - {documents}:
-        assert kept(tmp_path).read(request(others)) is None
+        assert kept().read(request(others)) is None
 
 
-def test_half_a_character_of_an_answer_costs_no_measurement(tmp_path: Path) -> None:
-    put(tmp_path, replace(MEASURED, samples=({"answer": "\ud83d"},)))
+def test_half_a_character_of_an_answer_costs_no_measurement() -> None:
+    put(replace(MEASURED, samples=({"answer": "\ud83d"},)))
 
-    assert kept(tmp_path).read(request()) == MEASURED
+    assert kept().read(request()) == MEASURED
 
 
 # --- merges compared item by item -----------------------------------------------------

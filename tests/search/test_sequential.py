@@ -94,15 +94,8 @@ def test_a_first_design_has_two_merges_for_each_model_and_two_more(
 
 
 def test_says_how_many_merges_a_design_lacks() -> None:
-    def lacking(kind: str, evaluations: int) -> Study:
-        search = {"surrogate": kind, "evaluations": evaluations}
-        return make_study("xy", "ab", ("base",), **search)
-
-    wanted = r"\(quadratic\) in 2 .* needs 6 .* only 5 of 5 .*at least 1 more"
-    with pytest.raises(DesignError, match=wanted):
-        design(lacking("quadratic", 5))
     with pytest.raises(DesignError, match=r"needs 3 .*at least 1 more"):
-        design(lacking("regularized", 2))
+        design(make_study("xy", "ab", ("base",), evaluations=2))
 
 
 @pytest.mark.parametrize(("m", "evaluations"), [(1, 6), (3, 9)])

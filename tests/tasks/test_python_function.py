@@ -21,12 +21,10 @@ from mergekit_map.types import Measure, Measurement
 numbers = count()
 
 
-def load(
-    folder: Path, code: str, function: str = "score", **options: Any
-) -> PythonFunction:
+def load(folder: Path, code: str, **options: Any) -> PythonFunction:
     module = f"own_score_{next(numbers)}"  # Python imports a name once a process
     (folder / f"{module}.py").write_text(code)
-    keys = {"python": f"{module}:{function}", "direction": "maximize", **options}
+    keys = {"python": f"{module}:score", "direction": "maximize", **options}
     return load_function("mine", PythonTask.model_validate(keys), folder)
 
 
@@ -226,20 +224,20 @@ def test_two_functions_of_one_module_reach_a_worker(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "function", "message"),
+    ("code", "message"),
     [
-        ("def scor(model, tokenizer): pass", "score", "no function 'score'.*'scor'"),
-        ("score = 3", "score", "has no function 'score'"),
-        ("def score(model): pass", "score", r"called with \(model, tokenizer\), which"),
-        ("import nothing_there", "score", "cannot be imported: ModuleNotFoundError"),
-        ("1 / 0", "score", "cannot be imported: ZeroDivisionError"),
+        ("def scor(model, tokenizer): pass", "no function 'score'.*'scor'"),
+        ("score = 3", "has no function 'score'"),
+        ("def score(model): pass", r"called with \(model, tokenizer\), which"),
+        ("import nothing_there", "cannot be imported: ModuleNotFoundError"),
+        ("1 / 0", "cannot be imported: ZeroDivisionError"),
     ],
 )
 def test_says_what_is_wrong_with_the_function(
-    folder: Path, code: str, function: str, message: str
+    folder: Path, code: str, message: str
 ) -> None:
     with pytest.raises(InvalidTask, match=message) as caught:
-        load(folder, code, function)
+        load(folder, code)
     sent = pickle.loads(pickle.dumps(caught.value))  # by a worker
     assert sent.key == caught.value.key == ("python",)
     assert str(sent) == str(caught.value)

@@ -139,38 +139,24 @@ WRONG: dict[str, tuple[list[Any], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def validator() -> jsonschema.Draft202012Validator:
-    schema = config_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
-
-
-@pytest.fixture
-def config() -> Any:
-    return yaml.safe_load(CONFIG)
-
-
-def test_takes_every_kind_of_key_and_asks_for_a_map_block(
-    validator: jsonschema.Draft202012Validator, config: Any
-) -> None:
-    validator.validate(config)
+def test_takes_every_kind_of_key_and_asks_for_a_map_block() -> None:
+    config = yaml.safe_load(CONFIG)
+    jsonschema.validate(config, config_schema())
     del config["map"]
 
     with pytest.raises(jsonschema.ValidationError, match="'map' is a required"):
-        validator.validate(config)
+        jsonschema.validate(config, config_schema())
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_refuses(
-    case: str, validator: jsonschema.Draft202012Validator, config: Any
-) -> None:
+def test_refuses(case: str) -> None:
     (*parents, key), value = WRONG[case]
-    holder = config
+    config = holder = yaml.safe_load(CONFIG)
     for parent in parents:
         holder = holder[parent]
     holder[key] = value
 
+    validator = jsonschema.Draft202012Validator(config_schema())
     assert not validator.is_valid(config)
 
 

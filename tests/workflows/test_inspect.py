@@ -96,22 +96,12 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "tensors-missing",
         "it lacks 1 of the tensors that mergekit asks for ('lm_head.weight')",
     ),
-    "tensor gone": (
-        edit_tensors(lambda tensors: tensors.pop(UP)),
-        "tensors-missing",
-        f"it lacks 1 of the tensors that mergekit asks for ('{UP}')",
-    ),
     "shape": (
         edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
         "tensor-shapes",
         "and [64, 32] in",
     ),
     "cut short": (cut_short, "weights", "its download may have been cut"),
-    "pickled": (
-        lambda model: (model / "model.safetensors").rename(model / "pytorch_model.bin"),
-        "weights",
-        "its pickled weights",
-    ),
     "not a number": (edit_tensors(make_nan), "weights-not-finite", f"('{UP}')"),
     "another family": (edit_tensors(start_anew), "unrelated", "not a fine-tune of"),
     "another base": (

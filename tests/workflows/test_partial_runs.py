@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import files_of, invoke, write, write_plain
+from runs import files_of, invoke, lines, write, write_plain
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.log import open_log
@@ -146,8 +146,7 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) 
     assert front.selected == 1
     assert front.chosen.is_measured(*TWO)  # by the merge
 
-    lines = Path("run/evaluations.jsonl").read_text().splitlines()
-    two, one = (json.loads(line) for line in lines[9:11])
+    two, one = lines("run/evaluations.jsonl")[9:11]
     other = {**two, "coefficients": one["coefficients"]}
     with Path("run/evaluations.jsonl").open("a") as log:
         log.write(json.dumps(other) + "\n")
