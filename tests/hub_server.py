@@ -68,7 +68,6 @@ def serve() -> Iterator[Hub]:
         state = hub
 
     server = _Server(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

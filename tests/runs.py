@@ -40,13 +40,15 @@ def read(path: str | Path) -> Any:
     return json.loads(Path(path).read_text())
 
 
-def lines(path: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+def lines(run: str | Path) -> list[dict[str, Any]]:
+    """Read the log of a run folder."""
+    text = Path(run, "evaluations.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def untimed(run: Path) -> list[dict[str, Any]]:
     """Read the log of a run folder without its timings."""
-    return [{**line, "seconds": 0} for line in lines(run / "evaluations.jsonl")]
+    return [{**line, "seconds": 0} for line in lines(run)]
 
 
 def assert_same_run(run: Path, other: Path) -> None:

@@ -296,10 +296,7 @@ def linked(model: Path, name: str = WEIGHTS) -> None:
 
 MODELS: dict[str, tuple[Damage, str]] = {
     "pickle": (pickled, "pickled weights"),
-    "pickle under another name": (
-        raw(lambda _: pickle.dumps(Evil())),
-        "cannot be read as safetensors",
-    ),
+    "renamed pickle": (raw(lambda _: pickle.dumps(Evil())), "be read as safetensors"),
     "missing tensor": (edit_tensors(lambda t: t.pop(TENSOR)), TENSOR),
     "index out of the folder": (index("../secret.txt"), "index.json"),
     "index of a lost tensor": (index(WEIGHTS, "lost"), "names 1 tensors that"),

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import transformers
 import yaml
-from runs import assert_same_weights, invoke, read, stock, write_plain
-from runs import lines as read_lines
+from runs import assert_same_weights, invoke, lines, read, stock, write_plain
 from runs import write as write_config
 from task_files import by_lm_eval, plain_loss, write_choices
 
@@ -53,10 +52,6 @@ def write(config: dict[str, Any], **search: Any) -> None:
 def keep(config: dict[str, Any], *tasks: str) -> None:
     """Measure no others."""
     config["map"]["tasks"] = {name: config["map"]["tasks"][name] for name in tasks}
-
-
-def lines(run: str = "out.run") -> list[dict[str, Any]]:
-    return read_lines(f"{run}/evaluations.jsonl")
 
 
 @pytest.mark.slow
@@ -104,9 +99,9 @@ def test_changes_are_named_and_never_mixed(
     keep(config, "spread")
     write(config)
     invoke("search", "config.yml", "out.run")
-    count, searched = len(lines()), lines()[-1]["merge"]
-    drawn = [line for line in lines() if line["merge"] == searched]
-    known = {line["merge"] for line in lines()}
+    before = lines("out.run")
+    drawn = [line for line in before if line["merge"] == before[-1]["merge"]]
+    known = {line["merge"] for line in before}
 
     write(config, seed=4)
     result = invoke("search", "config.yml", "out.run")
@@ -114,7 +109,7 @@ def test_changes_are_named_and_never_mixed(
     # The models on disk, which no seed changes, are not measured again.
     assert f"{len(drawn)} measurements" in said
     assert "the seed changed" in said
-    assert not {line["merge"] for line in lines()[count:]} & known
+    assert not {line["merge"] for line in lines("out.run")[len(before) :]} & known
 
     config["models"][1]["model"] = str(family["c"])
     write(config)

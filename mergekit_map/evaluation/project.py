@@ -114,7 +114,6 @@ def read_draft(
     problems += more
     if not has_models:
         return Draft(file, problems, None, Family((), None))
-    written = absolute_references(file.merge, root, resolve=False)
     moved = absolute_references(with_places(file.merge, model_paths), root)
     merge = with_adapter_bases(moved, str(file.merge.get("base_model")))
     problems += check_merge(merge) if has_merge else []  # two paths may be one model
@@ -129,7 +128,9 @@ def read_draft(
         full = full.model_copy(update={"random_seed": spec.search.seed})
     # mergekit plans only merges of models that are there.
     can_plan = download or (family.is_here and not family.problems)
-    space, more = _build_space(written, merge, spec.search, full if can_plan else None)
+    space, more = _build_space(
+        file.merge, merge, spec.search, full if can_plan else None
+    )
     problems += more
     if space is None:
         return Draft(file, problems, None, family)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import transformers
-from mergekit.architecture import arch_info_for_config, get_architecture_info
+from mergekit.architecture import get_architecture_info
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
 from mergekit.io.tasks import LoaderCache
@@ -303,10 +303,7 @@ def weight_table(
 
 def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
     """Let mergekit plan the merge, which checks every parameter of every tensor."""
-    adapted = models_with_adapter(space.template)
-    if adapted and (problems := _check_architectures(space.template, options)):
-        return problems
-    for model in map(ModelReference.parse, adapted):
+    for model in map(ModelReference.parse, models_with_adapter(space.template)):
         # Planning reads names alone. Those of the base do: to merge takes long.
         front = ModelReference(model=model.model)
         LoaderCache().loaders[model] = front.lazy_loader(options.transformers_cache)
@@ -319,23 +316,11 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         _planned(space.config(coefficients), model_config, options)
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
         text = f"mergekit cannot plan this: {errors.in_words(error)}"
+        if "LoRA not merged" in text:  # it has no list of the tensors of such a model
+            text += "; merge the adapters into their bases first"
         return [Problem(("merge_method",), text)]
     finally:
         LoaderCache().loaders.clear()
-    return []
-
-
-def _check_architectures(merge: MergeConfig, options: MergeOptions) -> list[Problem]:
-    """Refuse adapters of models whose tensors mergekit would have to look for."""
-    remote = options.trust_remote_code
-    for reference, key in referenced_models(merge).items():
-        config = ModelReference.parse(reference).config(trust_remote_code=remote)
-        if arch_info_for_config(config) is None:
-            text = (
-                f"mergekit has no list of tensors of {config.architectures[0]}, and "
-                "without one merges no adapter; merge adapters into their bases first"
-            )
-            return [Problem(key, text)]
     return []
 
 

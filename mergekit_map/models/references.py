@@ -68,20 +68,14 @@ class Reference:
         return self.parts[1] if len(self.parts) > 1 else None
 
 
-def absolute_references(
-    merge: MergeConfig, directory: Path, *, resolve: bool = True
-) -> MergeConfig:
-    """Make local paths, which are relative to ``directory``, absolute.
-
-    Without ``resolve``, links keep their names.
-    """
-    of_folder = os.path.realpath if resolve else os.path.abspath
+def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
+    """Make local paths, which are relative to ``directory``, absolute."""
 
     def absolute(part: ModelPart) -> ModelPart:
         path = os.path.join(directory, part.path)
         # Asked first: a link to itself is no folder, and cannot be resolved.
         if os.path.isdir(path):
-            return replace(part, path=of_folder(path))
+            return replace(part, path=os.path.realpath(path))
         return part
 
     return map_parts(merge, absolute)

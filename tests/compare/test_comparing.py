@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from quick_fronts import fronts_of_few_points
-from runs import invoke, read, write_plain
-from runs import lines as read_lines
+from runs import invoke, lines, read, write_plain
 
 from mergekit_map.compare import baselines, contest
 from mergekit_map.compare.baselines import NAMES
@@ -85,10 +84,6 @@ def stop_after(patch: pytest.MonkeyPatch, count: int, kind: str = "") -> None:
         original(bench, progress)
 
     patch.setattr(Bench, "_report", report)
-
-
-def lines(run: Path) -> list[dict[str, Any]]:
-    return read_lines(run / "evaluations.jsonl")
 
 
 def rows(folder: Path, name: str) -> list[dict[str, str]]:

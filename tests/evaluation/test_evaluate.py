@@ -25,7 +25,6 @@ def config(family: dict[str, Path]) -> dict[str, Any]:
     """A text and a function of one's own as tasks."""
     code = "def f(model, tokenizer):\n    return 0.5\n"
     config = write_plain(family, ["f"], code, method="ties", density=0.5)
-    del config["dtype"]
     config["map"]["tasks"] |= write_texts("text", max_tokens=300)
     return config
 

@@ -154,7 +154,7 @@ def test_tensors_that_mergekit_looked_for_are_merged_in_one_order(
 ) -> None:
     some = {"num_experts": 4, "num_experts_per_tok": 2}
     space = space_of(config("dare_linear", make_half("olmoe", kind="Olmoe", **some)))
-    merge = space.config({"a": 0.3, "b": 0.7})
+    merge = space.config(space.named([0.3, 0.7]))
 
     write_checkpoint(merge, tmp_path / "out", OPTIONS)
 

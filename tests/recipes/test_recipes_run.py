@@ -183,7 +183,7 @@ def check_run(name: str, out: str, *options: str) -> Config:
 
     merged_by_stock(result.output, "stock")
     assert_same_weights(out, "stock")
-    log = lines(f"{out}.run/evaluations.jsonl")
+    log = lines(f"{out}.run")
     assert not any(line.get("error") for line in log)
     front = read(f"{out}.run/front.json")
     measured: Config = front["points"][front["selected"]]["measured"]

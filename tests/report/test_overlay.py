@@ -68,7 +68,7 @@ def test_a_search_is_as_large_as_itself(two: Path, other: Path) -> None:
 
 def test_tasks_that_measure_something_else_are_left_out(two: Path, other: Path) -> None:
     manifest, log = other / ".state/manifest.json", other / "evaluations.jsonl"
-    definition = next(e["definition"] for e in lines(log) if e["task"] == "math")
+    definition = next(e["definition"] for e in lines(other) if e["task"] == "math")
     log.write_text(log.read_text().replace(definition, "another"))
     change_json(manifest, lambda m: m["definitions"].update(math="another"))
 

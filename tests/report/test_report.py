@@ -158,7 +158,7 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
     finished_run: Make,
 ) -> None:
     run = finished_run("failing")
-    log = lines(run / "evaluations.jsonl")
+    log = lines(run)
 
     content = content_of(run)
 
@@ -183,7 +183,7 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
 
 
 def test_a_merge_measured_on_some_documents_has_their_number(two: Path) -> None:
-    log = lines(two / "evaluations.jsonl")
+    log = lines(two)
     one = next(line for line in log if line["role"] in {"design", "refinement"})
     one |= {"n": 2, "stderr": 0.25, "sampling": 0.2}
     text = "".join(json.dumps(line) + "\n" for line in log)

@@ -43,7 +43,7 @@ def assert_shows(page: Page, run: Path, index: int) -> None:
     assert page.text_content("#point-title") == f"Point {index}"
     recipe = (run / f"recipes/{index:03d}.yml").read_text()
     assert page.text_content("#recipe") == recipe
-    assert f"--index {index}\n" in (page.text_content("#command") or "")
+    assert (page.text_content("#command") or "").endswith(f"--index {index}")
     point = json.loads((run / "front.json").read_text())["points"][index]
     traces = "document.querySelector('#front-chart').data"
     ring = page.evaluate(f"{traces}.find((trace) => trace.name === 'shown').x")

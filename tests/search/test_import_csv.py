@@ -160,10 +160,7 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
         ('x,y,near\n0,0,"1\n', [r"cannot be read as CSV in UTF-8"]),
         ("x,y,near,near stderr\n0,0,,0.1\n", [r":2: near value: .* got ''"]),
         ("x,y\n0,0\n", [r":1: a column for a task is required"]),
-        (
-            "x,y,near\n0,0,1\n0,0,2\n",
-            [r":3: a line above has other values of this merge"],
-        ),
+        ("x,y,near\n0,0,1\n0,0,2\n", [r":3: a line above has other values"]),
     ],
 )
 def test_lists_what_is_wrong_with_a_file(

@@ -99,16 +99,15 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("dataset.yaml", {}, "lm_eval", "its dataset must be on the Hub or, offline"),
     ("generation.yaml", {**TOKENS, "filter": "whole"}, "filter", "before any filter"),
     (CHOICES, TOKENS, "metric", "task 'choices' has it choose or scores text"),
-    (
-        "parses.yaml",
-        {},
-        "lm_eval",
-        "got made-up answers, 'lol' where text is generated",
-    ),
+    ("parses.yaml", {}, "lm_eval", "got made-up answers, 'lol' where text is"),
 ]
 
 
-def write_bad_tasks(folder: Path) -> None:
+@pytest.mark.usefixtures("groups")
+@pytest.mark.parametrize(("task", "keys", "place", "message"), CASES)
+def test_says_what_is_wrong_before_a_model_is_loaded(
+    folder: Path, task: str, keys: dict[str, Any], place: str, message: str
+) -> None:
     write_choices(folder)
     write_generation(folder)
     (folder / "broken.yaml").write_text("task: a\n  b: [\n")
@@ -127,14 +126,6 @@ def write_bad_tasks(folder: Path) -> None:
     (folder / "numbers.py").write_text("def f(doc, results):\n    int(results[0])\n")
     path = write_generation(folder, "parses")
     path.write_text(path.read_text() + "process_results: !function numbers.f\n")
-
-
-@pytest.mark.usefixtures("groups")
-@pytest.mark.parametrize(("task", "keys", "place", "message"), CASES)
-def test_says_what_is_wrong_before_a_model_is_loaded(
-    folder: Path, task: str, keys: dict[str, Any], place: str, message: str
-) -> None:
-    write_bad_tasks(folder)
 
     with pytest.raises(InvalidTask, match=re.compile(message, re.DOTALL)) as caught:
         load(folder, task, **{"metric": "acc", **keys})

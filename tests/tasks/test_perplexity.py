@@ -26,19 +26,6 @@ def measure(bench: Bench, documents: list[str], **options: Any) -> Measurement:
     return bench.prepare(task, batch_size="auto")()
 
 
-def rolling_loglikelihood(bench: Bench, document: str, block: int) -> float:
-    with quiet():
-        lm = HFLM(
-            pretrained=bench.model,
-            tokenizer=bench.tokenizer,
-            batch_size=3,
-            max_length=block,
-            add_bos_token=False,
-        )
-        request = Instance("loglikelihood_rolling", {}, (document,), 0)
-        return float(lm.loglikelihood_rolling([request])[0])
-
-
 @pytest.mark.parametrize(
     ("block", "has_bos"), [(8, True), (50, True), (128, True), (128, False)]
 )
@@ -52,7 +39,16 @@ def test_one_document_has_the_rolling_loglikelihood_of_lm_eval(
 
     result = measure(bench, [document], block=block)
 
-    expected = rolling_loglikelihood(bench, document, block)
+    with quiet():
+        lm = HFLM(
+            pretrained=bench.model,
+            tokenizer=bench.tokenizer,
+            batch_size=3,
+            max_length=block,
+            add_bos_token=False,
+        )
+        request = Instance("loglikelihood_rolling", {}, (document,), 0)
+        (expected,) = lm.loglikelihood_rolling([request])
     n_tokens = len(bench.tokenizer(document)["input_ids"])
     assert sum(s["tokens"] for s in result.samples) == n_tokens
     assert -result.value * n_tokens == pytest.approx(expected, rel=1e-6)

@@ -102,10 +102,7 @@ def test_an_edited_function_is_the_one_that_is_called(
     ("code", "message"),
     [
         ("raise torch.OutOfMemoryError('full')", "full; lower batch_size"),
-        (
-            "raise ArithmeticError('no luck')",
-            r"'mine' on .*: could.* ArithmeticError: no luck",
-        ),
+        ("raise ArithmeticError('no luck')", r"'mine' on .* ArithmeticError: no luck"),
         ("return 50", r"lie in \[0.0, 1.0\], got 50.*'range:'"),
         *((code, r"task 'mine' .* must return a number") for code in NO_NUMBERS),
         *((f"{harm}; return 1", r"'mine'.*changed the w.*copy") for harm in HARMS),

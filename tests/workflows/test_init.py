@@ -29,13 +29,13 @@ models:
 dtype: bfloat16"""
 
 
-def extended(text: str, folder: Path) -> str:
-    (folder / "plain.yml").write_text(text)
-    return extend_plain(folder / "plain.yml", {})
+def extended(text: str) -> str:
+    Path("plain.yml").write_text(text)
+    return extend_plain(Path("plain.yml"), {})
 
 
-def test_only_weights_change_and_a_block_follows(tmp_path: Path) -> None:
-    text = extended(PLAIN, tmp_path)
+def test_only_weights_change_and_a_block_follows() -> None:
+    text = extended(PLAIN)
 
     assert text.startswith(
         "# Searched by name: the weights of law-model (was 0.5), medicine (was 0.3)\n"
@@ -62,11 +62,9 @@ def test_only_weights_change_and_a_block_follows(tmp_path: Path) -> None:
         ("base_model: a\nmodels: [{model: a}]", "'models:' with a 'model:' each"),
     ],
 )
-def test_what_cannot_be_extended_is_told(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_extended_is_told(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        extended(text, tmp_path)
+        extended(text)
 
 
 def test_init_writes_it_and_names_the_next_steps() -> None:
@@ -170,7 +168,5 @@ def test_every_key_has_a_description() -> None:
             assert "description" in field or "$ref" in field, f"{name}.{key}"
 
 
-def test_a_number_is_no_name_of_a_weight(tmp_path: Path) -> None:
-    text = extended(PLAIN.replace("medicine", "500"), tmp_path)
-
-    assert "weight: 500-model" in text
+def test_a_number_is_no_name_of_a_weight() -> None:
+    assert "weight: 500-model" in extended(PLAIN.replace("medicine", "500"))

@@ -90,7 +90,7 @@ def test_a_checkpoint_that_is_not_what_was_measured_is_told(
     card = Path("out/README.md").read_text()
     assert sentence in card
     assert f"{4 * before['second']:.4g}" in card
-    added = lines("run/evaluations.jsonl")[-2:]
+    added = lines("run")[-2:]
     assert [line["value"] for line in added] == [before["first"], 4 * before["second"]]
     # What the search measured is compared with other merges that it measured.
     assert {t: r["value"] for t, r in chosen()["measured"].items()} == before
@@ -122,7 +122,7 @@ def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
     head = load_file("out/model.safetensors")["lm_head.weight"]
     expected = [torch.square(head[row]).mean().item() for row in range(2)]
     assert [r["value"] for r in chosen()["measured"].values()] == expected
-    added = lines("run/evaluations.jsonl")[-2:]
+    added = lines("run")[-2:]
     assert [line["role"] for line in added] == ["front", "front"]
     assert Path("asked").read_text().split() == list(TASKS)
     front = front_of(Path("run"))

@@ -106,9 +106,9 @@ def test_goes_on_in_the_pair_where_it_was_stopped() -> None:
 
     invoke("search", "config.yml", "stopped")
 
-    logs = (lines(f"{run}/evaluations.jsonl") for run in ("out.run", "stopped"))
     whole, resumed = (
-        [[e["coefficients"], e["task"], e["value"]] for e in log] for log in logs
+        [[e["coefficients"], e["task"], e["value"]] for e in lines(run)]
+        for run in ("out.run", "stopped")
     )
     assert resumed == whole[: len(resumed)]  # where the choice is measured once more
     assert read("stopped/front.json")["points"] == read("out.run/front.json")["points"]

@@ -146,7 +146,7 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) 
     assert front.selected == 1
     assert front.chosen.is_measured(*TWO)  # by the merge
 
-    two, one = lines("run/evaluations.jsonl")[9:11]
+    two, one = lines("run")[9:11]
     other = {**two, "coefficients": one["coefficients"]}
     with Path("run/evaluations.jsonl").open("a") as log:
         log.write(json.dumps(other) + "\n")

@@ -53,10 +53,6 @@ def search(
     return " ".join(invoke("search", "config.yml", run, code=code).output.split())
 
 
-def known(run: str = "run") -> list[dict[str, Any]]:
-    return lines(f"{run}/evaluations.jsonl")
-
-
 def merges(evaluations: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
     return Counter((digest(e["coefficients"]), e["task"]) for e in evaluations)
 
@@ -68,7 +64,7 @@ def of_search(evaluations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("place")
 def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None:
-    before = known()
+    before = lines("run")
     old = of_search(before)[0]
     record = Path("run/.state/samples", old["merge"], "low")
     definition = old["definition"]
@@ -81,11 +77,11 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     count = f"{len(before)} measurements of {len(before) // 2} merges"
     assert f"{count} of an earlier search are fitted, too" in said
     assert "kept but not used" not in said
-    taken = [e for e in known() if "taken" in e]
+    taken = [e for e in lines("run") if "taken" in e]
     assert sorted((e["value"], *e["coefficients"].values()) for e in taken) == sorted(
         (e["value"], *e["coefficients"].values(), 0.0) for e in before
     )
-    own = [e for e in known()[len(before) :] if "taken" not in e]
+    own = [e for e in lines("run")[len(before) :] if "taken" not in e]
     assert len(Path("asked").read_text().split()) == len(own) > 0
     (merge,) = {e["merge"] for e in of_search(own)}
     assert {e["merge"] for e in of_search(taken)} == {merge}
@@ -104,7 +100,7 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     search(family, "abc", "fresh", evaluations=8)
     taken_values, measured = (
         {(digest(e["coefficients"]), e["task"]): e["value"] for e in evaluations}
-        for evaluations in (taken, known("fresh"))
+        for evaluations in (taken, lines("fresh"))
     )
     both = taken_values.keys() & measured.keys()
     assert len(both) >= 6  # base and two single models, at least
@@ -118,10 +114,10 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
     shutil.copytree("run", "whole")
     search(family, "abc", "whole")
     Path("asked").unlink()
-    n_before = len(known())
+    n_before = len(lines("run"))
 
     for count in (1, n_before - 1, 3):
-        with killed_at(len(known()) + count):
+        with killed_at(len(lines("run")) + count):
             search(family, "abc", code=130)
     search(family, "abc")
 
@@ -135,16 +131,17 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
 def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
     family: Models,
 ) -> None:
-    n_before = len({digest(e["coefficients"]) for e in of_search(known())})
+    n_before = len({digest(e["coefficients"]) for e in of_search(lines("run"))})
 
     search(family, "ab", bounds={"a": [0, 1.4], "b": [0, 1.4]})
 
-    assert set(merges(known()).values()) == {1}
-    found = {digest(e["coefficients"]): e["coefficients"] for e in of_search(known())}
+    log = lines("run")
+    assert set(merges(log).values()) == {1}
+    found = {digest(e["coefficients"]): e["coefficients"] for e in of_search(log)}
     assert read("run/front.json")["tasks"]["low"]["fit"]["n"] == len(found) > n_before
     inside = sum(max(c.values()) <= 0.8 for c in found.values())
 
     search(family, "ab", bounds={"a": [0, 0.8], "b": [0, 0.8]})
 
     assert read("run/front.json")["tasks"]["low"]["fit"]["n"] >= inside > 0
-    assert set(merges(known()).values()) == {1}
+    assert set(merges(lines("run")).values()) == {1}
