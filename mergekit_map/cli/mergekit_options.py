@@ -57,9 +57,8 @@ class MergeCommand(click.Command):
         given = {name: ctx.params.pop(name) for name in MergeOptions.model_fields}
         output = output_options()
         output.quiet, output.verbose = given["quiet"], given["verbosity"] > 0
-        make_options = functools.partial(
-            _make_options, given, ctx.params.get("workers")
-        )
+        workers = ctx.params.get("workers")
+        make_options = functools.partial(_make_options, given, workers)
         ctx.params["make_options"] = functools.cache(make_options)  # sets threads once
         return super().invoke(ctx)
 

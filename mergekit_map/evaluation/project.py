@@ -128,9 +128,8 @@ def read_draft(
         full = full.model_copy(update={"random_seed": spec.search.seed})
     # mergekit plans only merges of models that are there.
     can_plan = download or (family.is_here and not family.problems)
-    space, more = _build_space(
-        file.merge, merge, spec.search, full if can_plan else None
-    )
+    plan_options = full if can_plan else None
+    space, more = _build_space(file.merge, merge, spec.search, plan_options)
     problems += more
     if space is None:
         return Draft(file, problems, None, family)
@@ -429,12 +428,10 @@ def finished_project(
     """
     folder = open_run(run)
     manifest = folder.read_manifest()
-    measured = {
-        "random_seed": manifest.random_seed,
-        "lora_merge_dtype": manifest.identity and manifest.identity.lora_merge_dtype,
-    }
-    open_ones = {k: v for k, v in measured.items() if getattr(options, k) is None}
-    options = options.model_copy(update=open_ones)
+    lora_dtype = manifest.identity and manifest.identity.lora_merge_dtype
+    known = {"random_seed": manifest.random_seed, "lora_merge_dtype": lora_dtype}
+    unset = {key: v for key, v in known.items() if getattr(options, key) is None}
+    options = options.model_copy(update=unset)
     start = Path(manifest.directory)
     project = load_project(
         folder.config,

@@ -21,7 +21,6 @@ from unittest.mock import patch  # raises AttributeError where a part is no more
 import transformers
 from filelock import FileLock
 from mergekit.architecture import ModelArchitecture, get_architecture_info
-from mergekit.architecture.json_definitions import JsonModuleArchitecture
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
 from mergekit.io.tasks import LoaderCache
@@ -120,12 +119,12 @@ def _sort_tensors(architecture: ModelArchitecture) -> None:
 
     They come from sets: each process would draw random numbers in another order.
     """
-    for module in architecture.modules.values():
-        known = module.architecture
-        if not architecture.architectures and isinstance(known, JsonModuleArchitecture):
-            templates = known.definition.layer_templates.weights
-            for weights in (known.definition.pre_weights, templates):
-                weights.sort(key=lambda weight: weight.name)
+    found = architecture.modules.values() if not architecture.architectures else ()
+    for module in found:
+        known: Any = module.architecture  # as ``infer_architecture_info`` makes it
+        templates = known.definition.layer_templates.weights
+        for weights in (known.definition.pre_weights, templates):
+            weights.sort(key=lambda weight: weight.name)
 
 
 @contextmanager

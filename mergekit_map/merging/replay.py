@@ -42,15 +42,11 @@ class MethodReplay:
     def write(self, weights: Sequence[float], target: Tensor) -> None:
         """Run the method with other weights and copy its result into ``target``."""
         weight = dict(zip(self.models, weights, strict=True))
-        parameters = {**self.parameters, "weight": weight}
+        given, method = {**self.parameters, "weight": weight}, self.method
         try:
-            (merged,) = merge_methods.get(self.method)(
-                (self.group,), parameters=parameters
-            )
+            (merged,) = merge_methods.get(method)((self.group,), parameters=given)
         except ValueError as error:  # no direction is left, for example
-            raise EvaluationError(
-                f"{self.method} has no merge here: {error}"
-            ) from error
+            raise EvaluationError(f"{method} has no merge here: {error}") from error
         target.copy_(merged)
 
 

@@ -303,13 +303,13 @@ def weight_table(
 
 def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
     """Let mergekit plan the merge, which checks every parameter of every tensor."""
-    for model in map(ModelReference.parse, models_with_adapter(space.template)):
-        # Planning reads names alone. Those of the base do: to merge takes long.
-        front = ModelReference(model=model.model)
-        LoaderCache().loaders[model] = front.lazy_loader(options.transformers_cache)
     coefficients = dict.fromkeys(space.names, 0.5)
     reference = next(iter(referenced_models(space.template)))
     try:
+        for model in map(ModelReference.parse, models_with_adapter(space.template)):
+            # Planning reads names alone. Those of the base do: to merge takes long.
+            front = ModelReference(model=model.model)
+            LoaderCache().loaders[model] = front.lazy_loader(options.transformers_cache)
         model_config = ModelReference.parse(reference).config(
             trust_remote_code=options.trust_remote_code
         )

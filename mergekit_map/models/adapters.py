@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -73,12 +73,8 @@ class Adapter:
         def under(content: Mapping[str, Any]) -> dict[str, Any]:
             return {names.get(name, name): value for name, value in content.items()}
 
-        return replace(
-            self,
-            matrices=under(self.matrices),
-            scales=under(self.scales),
-            whole=under(self.whole),
-        )
+        parts = (self.matrices, self.scales, self.whole)
+        return Adapter(self.kind, self.settings, *map(under, parts))
 
     @property
     def transposes(self) -> bool:

@@ -120,10 +120,9 @@ def add_imported(
     if not imported:
         return
     # Read for the best device; a folder continues on that of its measurements.
+    merge, definitions = study.merge, study.definitions
     imported = [
-        e.model_copy(
-            update={"merge": study.merge, "definition": study.definitions[e.task]}
-        )
+        e.model_copy(update={"merge": merge, "definition": definitions[e.task]})
         for e in imported
     ]
     known = {e.key: e for e in matching(study, log) if not e.failed}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from mergekit.architecture import get_architecture_info
+from mergekit.architecture import ModelArchitecture, get_architecture_info
 from mergekit.config import MergeConfiguration
 from mergekit.options import MergeOptions
 from model_files import edit_config, edit_tensors
@@ -20,6 +20,7 @@ from runs import tensors_of
 from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
 from mergekit_map.errors import MergeError
+from mergekit_map.merging import checkpoint
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.space import MergeSpace
@@ -150,17 +151,21 @@ def test_a_tensor_that_a_model_lacks_is_named(
 
 
 def test_tensors_that_mergekit_looked_for_are_merged_in_one_order(
-    make_half: Callable[..., dict[str, Path]], tmp_path: Path
+    make_half: Callable[..., dict[str, Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     some = {"num_experts": 4, "num_experts_per_tok": 2}
     space = space_of(config("dare_linear", make_half("olmoe", kind="Olmoe", **some)))
-    merge = space.config(space.named([0.3, 0.7]))
+    seen: list[ModelArchitecture] = []
 
-    write_checkpoint(merge, tmp_path / "out", OPTIONS)
+    def run_merge(merge: MergeConfiguration, _: str, options: MergeOptions) -> None:
+        seen.append(get_architecture_info(merge, options))
 
-    written = MergeConfiguration.model_validate(merge)
-    options = OPTIONS.model_copy(update={"write_model_card": False})
-    module = get_architecture_info(written, options).modules["default"].architecture
+    monkeypatch.setattr(checkpoint, "run_merge", run_merge)
+    write_checkpoint(space.config(space.named([0.3, 0.7])), tmp_path / "out", OPTIONS)
+
+    module = seen[0].modules["default"].architecture
     names = [weight.name for weight in module.definition.layer_templates.weights]
     assert len(names) > 10
     assert names == sorted(names)
