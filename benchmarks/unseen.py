@@ -32,12 +32,20 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from mergekit_map.evaluation.evaluator import merges_in_memory
 from mergekit_map.evaluation.project import finished_project
-from mergekit_map.results.surrogates import FinishedSearch, locate_in, read_finished
+from mergekit_map.results.surrogates import (
+    FinishedSearch,
+    fit_all,
+    is_fitted,
+    locate_in,
+    read_finished,
+)
 from mergekit_map.surrogates.fit import r_squared
 
 
 def measure(run: Path, X: Array, out: Path) -> list[dict[str, Any]]:
     """Measure the merges X (k, d) of which the record has none yet."""
+    if len(read(out)) >= len(X):
+        return read(out)
     options = MergeOptions().model_copy(update={"device": None})  # that of the search
     project = finished_project(run, options, trust_run=True)
     with merges_in_memory(project) as merges:
@@ -66,7 +74,11 @@ def row(
 ) -> list[str]:
     """Compare predictions for a task with the values of unseen merges."""
     y = np.array([merge["values"][task] for merge in merges])
-    surrogate = search.surrogates[task]
+    front, usable = search.front, [*filter(is_fitted, search.evaluations)]
+    # As this version fits, whatever found the front.
+    at = locate_in(front, (e.coefficients for e in usable))
+    bounds, metrics = front.axis_bounds, {task: front.metrics[task]}
+    surrogate = fit_all(metrics, bounds, front.surrogate, at, usable)[task]
     predicted, stderr = surrogate.predict(X), surrogate.stderr(X)
     known = [e for e in search.evaluations if e.task == task and e.value is not None]
     fitted = locate_in(search.front, (e.coefficients for e in known))
@@ -107,7 +119,7 @@ def main() -> None:
     merges = [merge for merge in merges if tuple(np.round(merge["x"], 9)) not in known]
     X = np.array([merge["x"] for merge in merges])
     head = ["task", "fitted", "R²", *others(), "covered", "stderr", "rmse"]
-    rows = [row(search, task, X, merges) for task in search.surrogates]
+    rows = [row(search, task, X, merges) for task in search.front.tasks]
     print("\n".join(markdown(head, rows)))
 
 
