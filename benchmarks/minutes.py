@@ -97,8 +97,8 @@ class Bench:
     def loss_of(self, pretrained: str, peft: str | None = None) -> list[float]:
         """Measure a model on disk by lm-eval, or an adapter of it."""
         # In bfloat16, log-likelihoods would be rounded to three digits.
-        how = {"pretrained": pretrained, "dtype": "bfloat16"}
-        how["softmax_dtype"] = "float32"
+        how = {"pretrained": pretrained, "softmax_dtype": "float32"}
+        how["dtype"] = "bfloat16"
         if peft is not None:
             how["peft"] = peft
         found = lm_eval.simple_evaluate(

@@ -79,6 +79,7 @@ CASES: dict[str, tuple[Change, str]] = {
     # Keys that do not exist, at every level.
     "top level": (put("merge_metod", "x"), r"merge_metod.*did you mean 'merge_method'"),
     "parameter": (parameters(densty=0.5), r"\[0\]\.parameters\.densty: .*'density'"),
+    "of one model": (parameters(normalize=True), r"normalize: it holds for all models"),
     # Things of the wrong type or out of range.
     "one bound": (searching(bounds={"a": [0]}), r"a: item 2 of the list is missing"),
     "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),

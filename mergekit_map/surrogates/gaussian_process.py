@@ -418,9 +418,7 @@ class _Hyperposterior:
             log_term_stddevs=np.log([1.0, 2.0, 1.5]),
             log_noise=np.log(0.5 if self.data.known_noise else 0.01),
             log_amplitude=np.log(0.5),
-            log_saturation=np.log(
-                0.01
-            ),  # tiny models have hardly any, others 1 or more
+            log_saturation=np.log(0.01),
             log_length_scales=np.full(d, -1.0 + np.log(d) / 2),
         )
 
@@ -430,7 +428,7 @@ class _Hyperposterior:
             log_term_stddevs=np.full(3, 1.5),
             log_noise=1.0 if self.data.known_noise else 2.0,
             log_amplitude=1.0,
-            log_saturation=2.0,
+            log_saturation=2.0,  # tiny models have hardly any, SmolLM2 1 to 3
             log_length_scales=np.full(self.data.U.shape[1], 0.6),
         )
 

@@ -55,6 +55,8 @@ def test_a_base_of_the_hub_is_merged_as_bfloat16() -> None:
 
     assert content["dtype"] == "bfloat16"
     assert content["parameters"] == {"density": 0.5}
+    content = asked("--base", "org/base", "--model", "org/a", "--method", "breadcrumbs")
+    assert content["parameters"] == {"density": 0.9}
     assert content["map"]["tasks"] == {"a": {"perplexity": "a.txt"}}  # to be filled in
     limits = {"require": {"fr": "95%"}}  # of the command line are the only ones
     block = map_block(["a"], {"fr": {}}, {"select": limits}, on_base=True)

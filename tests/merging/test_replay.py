@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,9 +15,10 @@ from mergekit.merge_methods.base import TensorGroup
 from test_in_memory import TASK_VECTOR_METHODS
 from torch import Tensor
 
+from mergekit_map.errors import EvaluationError
 from mergekit_map.merging import replay as replays
 from mergekit_map.merging.methods import recording
-from mergekit_map.merging.replay import Replay, TaskVectorReplay
+from mergekit_map.merging.replay import MethodReplay, Replay, TaskVectorReplay
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 MORE = {"della": "epsilon", "della_linear": "epsilon"}
@@ -153,3 +155,14 @@ def test_what_overflows_overflows_as_mergekits_does(
 
     for weights in ([0.5, 0.5, 0.25], [1000.0, -6e4, 2.0], [float("inf"), 1.0, 1.0]):
         assert_written_as_by_mergekit(method, tensors, weights[:n], normalize=normalize)
+
+
+def test_a_merge_that_a_method_cannot_make_is_a_measurement_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    method = Mock(side_effect=ValueError("the average is near zero"))
+    monkeypatch.setattr(merge_methods, "get", lambda _: method)
+    replay = MethodReplay("multislerp", None, {"weight": {"a": 1.0}})
+
+    with pytest.raises(EvaluationError, match="multislerp has no merge here: the aver"):
+        replay.write([1.0], torch.zeros(1))

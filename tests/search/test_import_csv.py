@@ -93,6 +93,15 @@ def test_imported_merges_take_the_place_of_new_ones_once_where_they_are_fitted(
     assert silence == []
 
 
+def test_all_that_is_imported_into_a_finished_search_is_fitted(tmp_path: Path) -> None:
+    run(study_of(), tmp_path / "run", bowl)
+    file = write_csv(tmp_path / "more.csv", random_rows(20))
+
+    result, _ = run(study_of(), tmp_path / "run", bowl, file)
+
+    assert min(s.quality.n for s in result.surrogates.values()) >= 10 + 20
+
+
 def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
     tmp_path: Path,
 ) -> None:

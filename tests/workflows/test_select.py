@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from fakes import front_of
@@ -77,7 +78,9 @@ def test_the_options_choose_and_the_recipe_says_why(
 
 
 def test_python_takes_what_the_command_line_takes(run: Path) -> None:
-    selection = select_point(run, require={"math": 0.65}, prefer={"code": 1})
+    assert select_point(run, index=np.int64(2)).index == 2
+    require = {"math": np.float64(0.65)}  # as ``to_pandas`` has it
+    selection = select_point(run, require=require, prefer={"code": 1})
 
     assert selection.index == 1
     knee = select_point(run, knee=True)
