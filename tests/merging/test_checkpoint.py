@@ -123,7 +123,7 @@ def test_without_a_base_the_first_model_gives_the_configuration(
 def test_code_that_a_model_is_loaded_with_is_shipped(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    code = "from transformers import LlamaForCausalLM as Own"
+    code = "import transformers\nclass Own(transformers.LlamaForCausalLM): pass"
     models = {n: shutil.copytree(family[n], tmp_path / n) for n in ("base", "a", "b")}
     for model in models.values():
         (model / "own.py").write_text(code)
