@@ -151,7 +151,7 @@ def search_command(run: Path, *options: str) -> str:
         return ""
     seed = manifest.random_seed
     words = [] if seed in {None, manifest.seed} else ["--random-seed", seed]
-    if manifest.identity and (dtype := manifest.identity.lora_merge_dtype):
+    if dtype := manifest.identity.lora_merge_dtype:
         words += ["--lora-merge-dtype", dtype]
     return command_line("search", run / "config.yml", run, *words, *options)
 

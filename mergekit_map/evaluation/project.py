@@ -428,7 +428,7 @@ def finished_project(
     """
     folder = open_run(run)
     manifest = folder.read_manifest()
-    lora_dtype = manifest.identity and manifest.identity.lora_merge_dtype
+    lora_dtype = manifest.identity.lora_merge_dtype
     known = {"random_seed": manifest.random_seed, "lora_merge_dtype": lora_dtype}
     unset = {key: v for key, v in known.items() if getattr(options, key) is None}
     options = options.model_copy(update=unset)

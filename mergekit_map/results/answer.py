@@ -134,7 +134,7 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
     verb = "beats"
     if beats_somewhere(front, advised, counted):
         if len(counted) == 1:
-            return f"{_chosen_name(front)} is not better than {name}, unlike another"
+            return f"{_chosen_name(front)}, unlike another, is not better than {name}"
         total = "weighted sum" if select.prefer else "sum"
         verb = f"has a significantly larger {total} of gains than"
     text = f"no merge{within} {verb} {name}"

@@ -23,9 +23,9 @@ from mergekit_map.utils.text import listed
 MISSED = "misses its limits"
 _Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, then by name
 
-# A limit so many ranges of the models away from all of them, as 95, is a mistake.
-_SUSPICIOUS_MARGIN, _MIN_PERCENTAGE = 2, 5
-_ABSURD = 10  # times the largest loss of a reference point
+# Limits that are mistakes: so many ranges of the models above all of them, as 0.95 for
+# 95%; and, from 5 on, so many times the largest loss of a model, as 95 for 95%.
+_SUSPICIOUS_MARGIN, _MIN_PERCENTAGE, _ABSURD = 2, 5, 10
 
 
 @dataclass(frozen=True)

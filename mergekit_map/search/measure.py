@@ -100,8 +100,8 @@ def _with_references(
     subsets = {task for role, _, task in missing if not _asks_all(study, role, task)}
     coming = {task for role, _, task in missing if role == "anchor"}
     lost = sorted(subsets - coming - _subsets(study, evaluate).keys())
-    first = next(iter(study.fixed.values()))
-    return [*(("anchor", first, task) for task in lost), *missing]
+    first = [*study.fixed.values()][:1]
+    return [*(("anchor", merge, task) for merge in first for task in lost), *missing]
 
 
 def _coming_requests(
