@@ -19,7 +19,7 @@ _NARROWEST = 8  # width of a column; a list of more tasks than fit is scrolled
 _PADDING = 2  # of a column, left and right
 _MARKS = {
     ">": "the chosen merge; its recipe is recipe.yml",
-    "*": "measured, and no measured merge is better on every task",
+    "*": "measured, and no merge of the search is better on every task",
     "~": "before a number: predicted, not measured",
 }
 

@@ -65,6 +65,8 @@ def show_answer(front: Front, *, verbose: bool = False) -> Answer:
 
     console = Console()
     found = answer(front)
+    for text in (found.headline, found.sample, *found.findings):
+        output_options().write_log(text)
     _print_wrapped(console, found.headline, "bold")
     console.print()
     for line in _gain_lines((found.headings, *found.table), console.width):

@@ -91,8 +91,9 @@ class SearchSpec(Strict):
     """Distribution of the first merges."""
     evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
     """Largest number of merges that surrogates are fitted to; by default (N+1)(N+2)
-    for N weights, ten times as many with `hours`. Points of the front come after them,
-    and base, parents and soup if the method cannot make them."""
+    for N weights, ten times as many with `hours`; `bayesian`: 12 and the references;
+    `nested`: 20 for each pair. Points of the front come after them, and base, parents
+    and soup if the method cannot make them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
     """After this many hours of measuring, summed over workers, only points of the front
     are still measured."""

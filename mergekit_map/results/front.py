@@ -262,7 +262,7 @@ class Front(Record):
     points: tuple[Merge, ...] = Field(min_length=1)
     """The front, worst on the first task first; a chosen further merge is last."""
     recommended: tuple[int, ...] = ()
-    """Indices of the measured points that no measured merge dominates."""
+    """Indices of the measured points that no measured merge of the search dominates."""
     ending: Ending | None = None
     """Why a search that refines its front stopped."""
     anchors: tuple[Merge, ...]

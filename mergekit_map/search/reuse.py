@@ -212,9 +212,10 @@ def _header_problems(columns: Sequence[str], study: Study) -> Iterator[str]:
             close = nearest(name[:LONGEST_TASK], [*study.tasks, *known])
             yield f"{name}: there is no such column; {close}"
         if count > 1:
-            yield f"{name}: several columns hold it; remove all but one"
+            value = f"; the task's is {name} value" if name in study.tasks else ""
+            yield f"{name}: several columns hold it; remove all but one{value}"
     if not {f"{task} value" for task in study.tasks} & {*columns}:
-        yield "a column for a task is required, with its values"
+        yield "a column 'TASK value' is required, for one task or more"
     for name in study.bounds:
         if name not in columns:
             yield f"{name}: a column for every coefficient is required, add this one"

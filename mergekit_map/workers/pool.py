@@ -8,6 +8,7 @@ this process does.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -365,6 +366,7 @@ def _become_worker(
     os.environ.update(environment)
     scratch = environment["TMPDIR"]
     tempfile.tempdir = scratch
+    gc.freeze()  # else each collection visits all that the imports made
     logging.disable(logging.WARNING)  # the main process logs the same
     os.dup2(2, 1)  # what tasks print is for people
     threading.Thread(target=_end_with_parent, args=[scratch], daemon=True).start()

@@ -124,7 +124,8 @@ def _merge(
         command = recipes.command(Path(path.name))
         name, tasks = out.resolve().name, project.spec.tasks
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
-        write_card(folder, record)
+        if project.options.write_model_card:
+            write_card(folder, record)
     return Merged(shown, out, recipes.command(path))
 
 

@@ -32,7 +32,7 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 start=(ray symmetric-run --address "$head:$((20000 + SLURM_JOB_ID % 10000))"
     --min-nodes "$SLURM_JOB_NUM_NODES")
 search=(mergekit-map search "$config" "$run" --workers ray)
-# Only the head, the first task, has a dashboard that it can do without.
+# Only the head, the first task, starts a dashboard: it is switched off.
 srun bash -c 'dashboard=()
     if ((SLURM_PROCID == 0)); then dashboard=(--include-dashboard=false); fi
     n=$1; shift; exec "${@:1:n}" "${dashboard[@]}" -- "${@:n+1}"' \

@@ -12,6 +12,8 @@ import pytest
 from fakes import front_of, logged
 from runs import invoke, write_plain
 
+from mergekit_map.results.answer import answer
+
 
 @pytest.fixture(scope="module")
 def searched(family: dict[str, Path], module_folder: Path) -> Path:
@@ -38,12 +40,16 @@ def test_quiet_commands_print_the_path_of_what_they_made_and_nothing_else() -> N
 
         assert result.output == f"{path}\n", command
         assert Path(path).exists()
+    merge = ("merge", "run", "bare", "--trust-run", "--no-write-model-card")
+    invoke(*merge, "--quiet", "--log-file", "merge.log")
+    assert not Path("bare/README.md").exists()
+    assert answer(front_of(Path("run"))).headline in Path("merge.log").read_text()
     Path("config.yml").write_text("merge_method: none")
+    for command in (("search", "config.yml", "run"), ("inspect", "config.yml")):
+        result = invoke(*command, "--quiet", code=2)
 
-    result = invoke("search", "config.yml", "run", "--quiet", code=2)
-
-    assert not result.stdout
-    assert result.stderr.startswith("error: ")  # which everybody needs
+        assert not result.stdout
+        assert result.stderr.startswith("error: ")  # which everybody needs
 
 
 def test_more_says_stages_and_each_measurement_with_its_value_and_seconds(

@@ -136,7 +136,7 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
 
     assert (found.coefficients, found.value) == ({"x": 0.25, "y": 0.5}, 1.5)
     file.write_text("x,y,x\n0.25,0.5,1.5\n")
-    with pytest.raises(ConfigError, match="x: several columns hold it"):
+    with pytest.raises(ConfigError, match="the task's is x value"):
         read_imported(file, study)
 
 
@@ -168,7 +168,7 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
         ),
         ('x,y,near\n0,0,"1\n', [r"cannot be read as CSV in UTF-8"]),
         ("x,y,near,near stderr\n0,0,,0.1\n", [r":2: near value: .* got ''"]),
-        ("x,y\n0,0\n", [r":1: a column for a task is required"]),
+        ("x,y\n0,0\n", [r":1: a column 'TASK value' is required"]),
         ("x,y,near\n0,0,1\n0,0,2\n", [r":3: a line above has other values"]),
     ],
 )

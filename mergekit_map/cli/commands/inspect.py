@@ -28,6 +28,7 @@ from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand
 from mergekit_map.cli.options import (
     FILE,
     model_options,
+    output_options,
     set_output,
     slow_imports,
     with_output_options,
@@ -83,6 +84,9 @@ def inspect(
         _show_probe(inspection.probe)
     _show_verdict(inspection)
     set_output(json=plain(asdict(inspection)))
+    if output_options().quiet and not inspection.mergeable:
+        errors = (text for severity, text in _issues(inspection) if severity == "error")
+        raise ConfigError("\n".join(errors))
     return 0 if inspection.mergeable else 2
 
 

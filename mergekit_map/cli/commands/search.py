@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     type=FILE,
     metavar="FILE.csv",
     help="Use evaluations that were measured elsewhere: a row for each merge; a column "
-    "for each coefficient and each task, of the same name; 'TASK stderr' if known.",
+    "for each coefficient; columns 'TASK value', and 'TASK stderr' if known.",
 )
 @workers_option
 @model_options
