@@ -30,9 +30,14 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.merging.devices import needs_all_gpus
-from mergekit_map.models.files import find_model, fingerprint
+from mergekit_map.models.files import (
+    find_model,
+    fingerprint,
+    read_headers,
+    read_json_file,
+)
 from mergekit_map.models.references import models_with_adapter, referenced_models
-from mergekit_map.utils.files import cache_home, partial_folder, sha256
+from mergekit_map.utils.files import cache_home, partial_folder, sha256, write_json
 
 
 def with_adapter_cache(merge: MergeConfig, options: MergeOptions) -> MergeOptions:
@@ -108,10 +113,28 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
         merge = MergeConfiguration.model_validate(dict(config))
         _sort_tensors(get_architecture_info(merge, options))
         run_merge(merge, str(folder), options)
+    _tell_own_head(folder, options)
     if options.trust_remote_code:  # mergekit leaves out the code that a config names
         donor = merge.base_model or models[0]
         for file in find_model(str(donor.model)).folder.glob("*.py"):
             shutil.copy(file, folder)
+
+
+def _tell_own_head(folder: Path, options: MergeOptions) -> None:
+    """Write into ``config.json`` that the head is not the embeddings, if there is one.
+
+    mergekit copies the configuration of the base. Where that ties both, some libraries
+    would take the head of the merge, and others its embeddings.
+    """
+    files = folder.glob("*.safetensors")
+    if not any("lm_head.weight" in read_headers(file) for file in files):
+        return
+    config = transformers.AutoConfig.from_pretrained(
+        folder, trust_remote_code=options.trust_remote_code
+    )
+    if config.tie_word_embeddings:
+        path = folder / "config.json"
+        write_json(path, {**read_json_file(path), "tie_word_embeddings": False})
 
 
 def _sort_tensors(architecture: ModelArchitecture) -> None:
@@ -205,11 +228,6 @@ def load_checkpoint(
     if not is_split:
         model.to(options.device)
     model.train(mode=False).requires_grad_(requires_grad=False)
-    tied = tokenizer is not None and model.config.tie_word_embeddings
-    if tied and not model.all_tied_weights_keys:
-        # The merge gave the tied tensors different values, so transformers keeps them
-        # apart; lm-eval would tie them again, and measure another model.
-        model.config.tie_word_embeddings = False
     return model, tokenizer
 
 

@@ -189,20 +189,23 @@ class _Bytes:
         return self.held + self.shipped
 
 
-def _bytes(space: MergeSpace, headers: Mapping[str, TensorHeader]) -> _Bytes:
-    """Return the sizes of a merge of models like the one with these headers."""
+def _bytes(space: MergeSpace, models: Sequence[Mapping[str, TensorHeader]]) -> _Bytes:
+    """Return the sizes of a merge of models with these headers."""
     template, dtype = space.template, space.template.get("dtype")
-    floats = [header for header in headers.values() if header.is_float]
     copies = len(referenced_models(template))
     out_dtype = template.get("out_dtype") or dtype
-    return _Bytes(copies * _copy_bytes(floats, dtype), _copy_bytes(floats, out_dtype))
+    return _Bytes(copies * _copy_bytes(models, dtype), _copy_bytes(models, out_dtype))
 
 
-def _copy_bytes(headers: Sequence[TensorHeader], name: str | None) -> int:
-    dtype = dtype_from_name(name)
-    if dtype is None:
-        return sum(header.n_bytes for header in headers)
-    return sum(header.n_elements for header in headers) * int(dtype.itemsize)
+def _copy_bytes(models: Sequence[Mapping[str, TensorHeader]], name: str | None) -> int:
+    dtype, total = dtype_from_name(name), 0
+    for header in models[0].values():
+        if header.is_float:
+            kinds = {m[header.name].dtype for m in models if header.name in m}
+            # Where types of 16 bits differ, mergekit takes float32.
+            width = 4 if len(kinds) > 1 else header.torch_dtype.itemsize
+            total += header.n_elements * (width if dtype is None else dtype.itemsize)
+    return total
 
 
 def room_of(
@@ -217,11 +220,11 @@ def room_of(
     Activations are not counted. ``beside`` is the linear merge of base, parents and
     soup, if that is measured before the search.
     """
-    facts = next((model.facts for model in models if model.facts is not None), None)
-    if facts is None:
+    headers = [model.facts.headers for model in models if model.facts is not None]
+    if not headers:
         return None, None, None
-    sizes = _bytes(space, facts.headers)
-    recorded = [_bytes(s, facts.headers).recorded for s in (space, beside) if s]
+    sizes = _bytes(space, headers)
+    recorded = [_bytes(s, headers).recorded for s in (space, beside) if s]
     parts = {"base, task vectors and a merge": sum(recorded)}
     disk = _room(str(recordings_folder()), free_bytes(), parts)
     on_disk = disk if spec.merge == "memory" else None
@@ -272,8 +275,9 @@ def recording_bytes(space: MergeSpace) -> int:
 
 
 def _bytes_by_headers(space: MergeSpace) -> _Bytes:
-    first = Reference.parse(next(iter(referenced_models(space.template))))
-    return _bytes(space, find_model(str(first.model), weights=False).headers())
+    models = (Reference.parse(m).model for m in referenced_models(space.template))
+    found = [find_model(str(m), weights=False).headers() for m in dict.fromkeys(models)]
+    return _bytes(space, found)
 
 
 _MOST = 0.9  # what vLLM takes when it is alone

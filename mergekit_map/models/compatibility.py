@@ -417,8 +417,8 @@ _DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
     "tied-embeddings": (
         re.compile(r"tie_word_embeddings"),
         "warning",
-        "only one of both has a head beside its embeddings",
-        "the merge has what the base model has; check that both are of one family",
+        "it has a head of its own, but the base model has its embeddings for one",
+        "the merge has a head of its own, too",
     ),
 }
 _LAYERS = re.compile(r"num_(hidden_)?layers|n_layer|layer_types")

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from mergekit.options import MergeOptions
-from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoTokenizer,
+    PretrainedConfig,
+)
 
 from mergekit_map.errors import MergeError
 from mergekit_map.models.files import ModelFiles, Settings, TensorHeader
@@ -133,12 +139,19 @@ def read_facts(
     if config is None:
         return None, findings
     kind = str((config.architectures or [""])[0])
-    if kind.endswith(_OTHER_HEADS):
-        cause = f"it is a {kind}, whose head a language model does not have"
+    is_whole = kind.endswith("ForConditionalGeneration")
+    if kind.endswith(_OTHER_HEADS) or (is_whole and _has_no_causal(config)):
+        cause = f"it is a {kind}, which is no causal language model"
         advice = "take the language model that it was trained from"
         findings.append(Finding("head", "error", cause, advice))
     unread = frozenset(finding.code for finding in findings)
     return ModelFacts(name, files, config, tokenizer, headers or {}, unread), findings
+
+
+def _has_no_causal(config: PretrainedConfig) -> bool:
+    """Whether transformers knows the model, such as T5, but no causal one of it."""
+    kind = type(config)
+    return kind in MODEL_MAPPING and kind not in MODEL_FOR_CAUSAL_LM_MAPPING
 
 
 def _read_config(

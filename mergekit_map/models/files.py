@@ -137,6 +137,7 @@ _NEVER_READ = {
 }
 _READ_BELOW = {".py", ".jinja"}  # in subfolders, which may hold other models
 _WEIGHTS = ".safetensors"
+_UNPICKLE = "which can run code when loaded, save them with save_pretrained first"
 _DEEPEST = 3  # folders in each other; a link may lead in a circle
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -205,13 +206,11 @@ class ModelFiles:
         missing = [path.name for path in paths if not path.is_file()]
         if not missing:
             return paths
-        advice = f"download or save again what {_INDEX if index else 'it'} lacks"
-        if any(self.folder.glob("*.bin")):
-            advice = (
-                "its pickled weights (*.bin) can run code when loaded: convert them "
-                "with save_pretrained first"
-            )
-        raise MergeError(f"{self.folder} holds no weights ({missing[0]}); {advice}")
+        raise MergeError(
+            f"{self.folder} holds no weights ({missing[0]}); download or save again "
+            f"what {_INDEX if index else 'it'} lacks, or, if they are pickled weights "
+            f"(*.bin), {_UNPICKLE}"
+        )
 
     def _index(self) -> Mapping[str, str]:
         """Return the file of each tensor of a model in several files; empty if one."""
@@ -269,8 +268,8 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
             path, revision=part.revision or None, allow_patterns=patterns
         )
     except (HFValidationError, HTTPError, OSError) as error:
-        why = f"the Hub gives no repository of that name: {first_line(error)}"
-        check = "check the name, your network and HF_HUB_OFFLINE"
+        why = f"the Hub does not give it: {_said(error)}"
+        check = "check name, network, HF_HUB_OFFLINE and login (hf auth login)"
         if isinstance(error, LocalEntryNotFoundError):
             why = "the cache has no such repository, and the Hub cannot be reached"
         elif isinstance(error, HFValidationError):
@@ -287,6 +286,11 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
     return Path(folder)
 
 
+def _said(error: Exception) -> str:
+    """Return what the Hub says; its client has that below a line with a number."""
+    return getattr(error, "server_message", None) or first_line(error)
+
+
 def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
     path = part.path
     try:
@@ -300,7 +304,8 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
     except Exception as error:  # noqa: BLE001 - of any kind, by the Hub's client
         raise MergeError(
             f"the weights of {path} are not here, and the Hub does not give their "
-            f"headers: {first_line(error)}; check your network and HF_HUB_OFFLINE"
+            f"headers: {_said(error)}; check your network and HF_HUB_OFFLINE, or, if "
+            f"they are pickled (*.bin), {_UNPICKLE}"
         ) from None
 
 

@@ -75,7 +75,7 @@ def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
         path = os.path.join(directory, part.path)
         # Asked first: a link to itself is no folder, and cannot be resolved.
         if os.path.isdir(path):
-            return replace(part, path=os.path.realpath(path))
+            return replace(part, path=_real_path(path))
         return part
 
     return map_parts(merge, absolute)
@@ -225,4 +225,13 @@ def _named(name: str, paths: list[str]) -> str:
 def _place(folder: StrPath) -> str:
     path = Path(folder).expanduser()
     # Others are of the Hub, or of nothing, which ``find_model`` says.
-    return str(path.resolve()) if path.is_dir() else str(folder)
+    return _real_path(path) if path.is_dir() else str(folder)
+
+
+def _real_path(folder: StrPath) -> str:
+    """Return the real path of a folder, from here where a reference cannot hold it.
+
+    There, "@" begins a revision, and "+" an adapter.
+    """
+    real = os.path.realpath(folder)
+    return os.path.relpath(real) if {"@", "+"} & {*real} else real

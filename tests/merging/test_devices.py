@@ -20,6 +20,7 @@ from mergekit_map.merging.devices import (
     choose_place,
     decided,
     left_open,
+    recording_bytes,
 )
 from mergekit_map.merging.in_memory import resident_merge
 
@@ -42,6 +43,19 @@ def test_on_a_cpu_they_are_mapped_and_on_a_gpu_they_lie_where_they_fit_first(
     free["cpu"] = 999
     assert choose_place("auto", GPU, 500, 401) == "mapped"
     assert choose_place("device", GPU, 10**9) == "device"
+
+
+def test_types_that_differ_are_counted_as_what_they_are_promoted_to(
+    family: dict[str, Path], family_bf16: dict[str, Path]
+) -> None:
+    mixed = {**family, "base": family_bf16["base"]}
+
+    short, wide, all_wide = (
+        recording_bytes(space_of(config("ties", models)))
+        for models in (family_bf16, mixed, family)
+    )
+
+    assert wide == all_wide == 2 * short
 
 
 def test_what_does_not_fit_on_a_device_is_refused(

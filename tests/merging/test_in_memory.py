@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import torch
 import transformers
 import yaml
 from mergekit.options import MergeOptions
-from model_files import edit_tensors
+from model_files import edit_config, edit_tensors
 from safetensors.torch import load_file
 
 from mergekit_map.config.schema import SearchSpec
@@ -179,6 +180,23 @@ def test_tied_embeddings_in_several_files_stay_tied(
     model = assert_ships_what_it_measures(space, tmp_path).model
 
     assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_a_merge_with_a_head_of_its_own_says_so(
+    make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    base = make_model("tied", 20, tied=True)
+    own = shutil.copytree(base, tmp_path / "own")
+    embeddings = "model.embed_tokens.weight"
+    edit_tensors(lambda t: t.update({"lm_head.weight": 1.1 * t[embeddings]}))(own)
+    edit_config(tie_word_embeddings=False)(own)
+    space = space_of(config("task_arithmetic", {"base": base, "a": own}, "a"))
+
+    model = assert_ships_what_it_measures(space, tmp_path).model
+
+    assert not torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
+    shipped = transformers.AutoConfig.from_pretrained(tmp_path / "stock1")
+    assert not shipped.tie_word_embeddings
 
 
 @pytest.mark.slow

@@ -101,6 +101,10 @@ def test_a_head_that_no_language_model_has_is_an_error(
     _, (finding,) = read_facts(find_model(str(judge)), "judge", MergeOptions())
 
     assert (finding.code, finding.severity) == ("head", "error")
+    kind = {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}
+    edit_config(**kind)(judge)
+    _, findings = read_facts(find_model(str(judge)), "judge", MergeOptions())
+    assert "head" in {finding.code for finding in findings}
 
 
 def test_allowed_crimes_are_warnings(family: dict[str, Path], tmp_path: Path) -> None:

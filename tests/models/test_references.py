@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mergekit.common import ModelReference
 
-from mergekit_map.models.references import Reference, absolute_references
+from mergekit_map.models.references import Reference, absolute_references, with_places
 
 NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
 
@@ -44,3 +44,15 @@ def test_folders_that_are_there_become_absolute_and_all_else_stays(
     (tmp_path / "link").symlink_to("there")
     (tmp_path / "union").mkdir()  # no model, whatever lies here
     assert absolute_references(merge("link"), tmp_path) == found
+
+
+def test_a_folder_below_one_that_no_reference_can_name_is_named_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "me@home" / "c++"
+    (here / "there").mkdir(parents=True)
+    monkeypatch.chdir(here)
+
+    for name in ("there", str(here / "there")):
+        placed = with_places({"base_model": "x"}, {"x": name})
+        assert absolute_references(placed, here) == {"base_model": "there"}
