@@ -170,6 +170,12 @@ CASES: dict[str, tuple[Change, str]] = {
         ),
         r"stands twice",
     ),
+    "base under two names": (
+        lambda config, _: config["models"].append(
+            {"model": f"{config['base_model']}/."}
+        ),
+        r"base/\.' are one model; write it the same way",
+    ),
     "only the base": (
         lambda config, _: config.update(models=[{"model": config["base_model"]}]),
         r"no model besides the base model",

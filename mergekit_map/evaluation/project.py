@@ -189,6 +189,10 @@ def _build_space(
     if space is not None:
         names = references_in(written)
         places = dict(zip(names, references_in(merge), strict=True))
+        if len(named := {place: name for name, place in places.items()}) < len(places):
+            one, other = next((n, named[p]) for n, p in places.items() if named[p] != n)
+            text = f"{one!r} and {other!r} are one model; write it the same way"
+            return None, [Problem((), text)]
         placed = map_references(space.template, lambda m: places.get(m, m))
         space = replace(space, template=placed)
         if options is not None:

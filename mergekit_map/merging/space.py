@@ -152,7 +152,7 @@ def build_space(
         return None, [problem]
     bounds, problems = _bounds(search, [c.name for c in kept])
     problems += [Problem(c.places[0], wrong) for c in kept if (wrong := _wrong_name(c))]
-    rest = (remainder.places, remainder.name) if remainder else ((), "")
+    rest = (remainder.places, remainder.model) if remainder else ((), "")
     parents = short_names([e.model for e in entries if e.weighted])
     space = MergeSpace(template, kept, bounds, *rest, tuple(parents.values()))
     return (None if problems else space), problems
@@ -203,19 +203,23 @@ def _identifiable(
     parameters = template.get("parameters") or {}
     switch = _RATIO_METHODS.get(method, "normalize")
     shares = method in _RATIO_METHODS
-    if not shares and switch not in parameters:
-        defaults = {p.name: p.default for p in method_spec(template).shared_parameters}
-        if defaults.get("normalize"):
-            template["parameters"] = {**parameters, "normalize": False}
+    known = {p.name: p for p in method_spec(template).shared_parameters}
+    normalizes = "normalize" in known and known["normalize"].default
+    if normalizes and not shares and switch not in parameters:
+        template["parameters"] = {**parameters, "normalize": False}
     by_default = shares and switch not in parameters
-    switched = [*settings_of(template, str(switch))]
+    switched = [known[switch].validate(v) for v in settings_of(template, str(switch))]
     asked = by_default or (bool(switched) and all(switched))
-    weights = [e.weight for e in entries if e.weighted and e.weight is not None]
-    searched = [any(names_coefficient(w) for _, w in leaves_of(x)) for x in weights]
-    if not asked or not all(searched):
+    weighted = [entry for entry in entries if entry.weighted]
+    parts: dict[KeyPath, list[bool]] = {}  # of each list of models, what is searched
+    for e in weighted:
+        named = any(names_coefficient(leaf) for _, leaf in leaves_of(e.weight))
+        parts.setdefault(e.key[:-1], []).append(e.weight is None or named)
+    if not asked or not any(map(all, parts.values())):
         return coefficients, None, None
-    models = list(dict.fromkeys(c.model for c in coefficients))
-    whole = all(c.name == c.model for c in coefficients)
+    models = {e.model for e in weighted}
+    whole = all(isinstance(e.weight, str | None) for e in weighted)
+    whole = whole and len({c.model for c in coefficients}) == len(models)
     if len(models) > 1 and whole and (shares or len(models) == 2):
         return coefficients[:-1], coefficients[-1], None
     text = (
@@ -313,7 +317,13 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         model_config = ModelReference.parse(reference).config(
             trust_remote_code=options.trust_remote_code
         )
-        _planned(space.config(coefficients), model_config, options)
+        plan = _planned(space.config(coefficients), model_config, options)
+        for c in space.coefficients:
+            other = space.config({**coefficients, c.name: 0.25})
+            filtered = all("value" in place for place in c.places)
+            if filtered and plan == _planned(other, model_config, options):
+                text = f"no tensor has the weight {c.name!r}: its filter is in no name"
+                return [Problem(c.places[0], text)]
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
         text = f"mergekit cannot plan this: {errors.in_words(error)}"
         if "LoRA not merged" in text:  # it has no list of the tensors of such a model

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from mergekit.options import MergeOptions
 
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import yaml_text
-from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.space import MergeSpace, build_space, check_plan
+from mergekit_map.merging.validation import check_merge
 
 
 def merge(method: str = "task_arithmetic", *models: Any, **more: Any) -> dict[str, Any]:
@@ -71,9 +74,9 @@ def test_normalising_is_switched_off_where_it_is_the_default(
 
 @pytest.mark.parametrize("method", ["ties", "linear", "nuslerp", "multislerp"])
 def test_where_only_the_ratio_counts_the_last_model_gets_the_rest(method: str) -> None:
-    config = merge(method, "x/one", "x/two")
+    config = merge(method, weighted("x/one", "one"), weighted("x/two", "other"))
     if method == "ties":
-        config["parameters"] = {"normalize": True}
+        config["parameters"] = {"normalize": "yes"}
     else:
         del config["base_model"]
     space = space_of(config)
@@ -97,6 +100,31 @@ def test_says_what_cannot_be_searched() -> None:
     told_apart = merge("ties", "x/1", "x/2", "x/3", parameters={"normalize": partly})
     assert space_of(told_apart).names == ("1", "2", "3")
     assert "every model has a number as its weight" in problem_of(fixed)
+    # In the second slice only the ratio counts.
+    numbers, free = ([weighted(f"x/{n}", w) for n in "ab"] for w in (0.5, None))
+    slices = [{"sources": sources} for sources in (numbers, free)]
+    assert "cannot be told apart" in problem_of(
+        {"merge_method": "linear", "slices": slices}
+    )
+
+
+@pytest.mark.parametrize(
+    "filters", [{"filter": "mlp", "value": "w"}, [{"value": "w"}, {"value": 0.5}]]
+)
+def test_filters_end_with_what_holds_for_all_other_tensors(filters: Any) -> None:
+    (problem,) = check_merge(merge("ties", weighted("x/one", filters)))
+
+    assert "so the last entry must be" in problem.message
+
+
+def test_a_filter_that_is_in_no_name_is_told(family: dict[str, Path]) -> None:
+    filters = [{"filter": "attention.q", "value": "w"}, {"value": "rest"}]
+    config = merge("ties", weighted(str(family["a"]), filters))
+    space = space_of({**config, "base_model": str(family["base"])})
+
+    (problem,) = check_plan(space, MergeOptions())
+
+    assert "no tensor has the weight 'w'" in problem.message
 
 
 def test_recipes_hold_exact_numbers_and_the_stock_method() -> None:
