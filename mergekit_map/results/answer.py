@@ -125,15 +125,17 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
         if chosen.removeprefix("The ") == advised:
             return f"The chosen merge is {name} itself"
         return f"{chosen} is not better than {name}"
-    counted, select = Request.of(front).task_weights(), front.select
+    weights, select = Request.of(front).task_weights(), front.select
+    counted = [task for task, weight in weights.items() if weight > 0]
     within = " within the limits" if select.require else ""
     excluded = not keep_limits(front, front.measured_points).all()
     if excluded and not within:
         rivals = listed(map(called, select.rivals or [BASE]))
         within = f" that is nowhere worse than {rivals}"
     verb = "beats"
-    if beats_somewhere(front, advised, counted):
-        if len(counted) == 1:
+    on_one, by_sum = beats_somewhere(front, advised, counted)
+    if on_one:
+        if by_sum or len(counted) == 1:
             return f"{_chosen_name(front)}, unlike another, is not better than {name}"
         total = "weighted sum" if select.prefer else "sum"
         verb = f"has a significantly larger {total} of gains than"
@@ -265,7 +267,7 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
         if border := border_in_words(front):
             yield border, _gain_beyond(front) >= _WORTH_MORE
     if front.ending is not None:
-        yield _ending(front.ending, len(front.points)), False
+        yield _ending(front, front.ending), False
 
 
 def _within_noise(front: Front) -> bool:
@@ -317,12 +319,14 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
     if error is None or shapeless:
         text = f"Predictions of {listed(shapeless or poor)} are not reliable"
     else:
-        share = f"{percent(error)} of a task's range there (worst task: {worst})"
+        share = f"{percent(error)} of a task's range (worst task: {worst})"
         if error <= _GOOD_SHARE:
             others = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
             return f"Predictions on the front are good to ± {share}.{others}", False
         text = f"Predictions on the front are good only to ± {share}"
     remedy = "let the search finish" if front.unfinished else "allow more evaluations"
+    if front.ending is not None and front.ending.trusted:
+        remedy = "measure more documents"
     return f"{text}: trust measured merges, or {remedy}.", True
 
 
@@ -369,13 +373,16 @@ def wider_bounds(front: Front) -> str:
     )
 
 
-def _ending(ending: Ending, n_points: int) -> str:
+def _ending(front: Front, ending: Ending) -> str:
     if ending.trusted:
-        n = ending.evaluations
-        return f"The search ended after {n} merges: more would add little."
+        quality, n = prediction_quality(front), ending.evaluations
+        why = "more would add little"
+        if quality is not None and quality[1]:
+            why = "all others are close to a measured one"
+        return f"The search ended after {n} merges: {why}."
     spent = min(ending.evaluations, ending.allowed)  # earlier searches may have more
     text = f"The search used its budget: {spent} merges, those of the front apart."
-    if n_points == 1 or ending.hope > 1:  # the front is smaller than its noise
+    if len(front.points) == 1 or ending.hope > 1:  # the front is smaller than its noise
         return text
     return (
         f"{text} If others turned out better than predicted by one standard error, the "

@@ -342,6 +342,10 @@ def reason(front: Front) -> str:
             f"The {merge} does not keep {unmet}; relax a limit, or allow more "
             "evaluations."
         )
+    points = front.measured_points
+    if not select.limited and len(points) and not keep_limits(front, points).any():
+        text = "Every measured merge is significantly worse than the base on some task"
+        return f"{text}; the {merge} is the nearest."
     weights = Request.of(front).task_weights()
     counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())
     what = f"for its sum of gains on {listed(weights)}"

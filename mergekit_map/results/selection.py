@@ -61,8 +61,11 @@ def choose_measured(front: Front) -> Front:
     allowed = measured[violation <= 0]
     candidates = np.intersect1d(points, allowed)
     if not len(candidates):
-        nearest_point = int(measured[violation[: len(points)].argmin()])
-        return chosen_as(front, nearest_point, select)
+        nearest = int(violation[: len(points)].argmin())
+        if np.isinf(violation[nearest]):  # as standard errors are not known
+            limits = Request.of(front).scalarization().lower
+            nearest = nearest_to_limits(_values(front)[points], limits)
+        return chosen_as(front, int(points[nearest]), select)
     candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     dominated = []
     for point in candidates:
@@ -110,16 +113,20 @@ def advice(front: Front) -> str:
     return front.all_merges[unbeaten[sums.argmax()]].label or MERGE
 
 
-def beats_somewhere(front: Front, label: str, tasks: Iterable[str]) -> bool:
+def beats_somewhere(
+    front: Front, label: str, tasks: Iterable[str]
+) -> tuple[bool, bool]:
     """Whether a measured point is significantly better than a reference point.
 
-    On one of these tasks, whatever it loses on others; it keeps the limits.
+    On one of these tasks, whatever it loses on others; and by the weighted sum. The
+    point keeps the limits.
     """
     points = front.measured_points[keep_limits(front, front.measured_points)]
     columns = [[*front.tasks].index(task) for task in tasks]
     rival = front.anchor_indices[[anchor.label == label for anchor in front.anchors]]
-    better = PairedMerges.of(front, points, rival).better
-    return bool(better[:, columns].any())
+    better = PairedMerges.of(front, points, rival).better[:, columns]
+    by_sum = _with_sum(front, points, rival).better[:, -1]
+    return bool(better.any()), bool(by_sum.any())
 
 
 def _beats(

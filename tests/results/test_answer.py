@@ -129,6 +129,12 @@ def test_a_merge_that_beats_it_on_one_task_alone_is_not_denied() -> None:
     assert found.headline.startswith(
         "No merge has a significantly larger sum of gains than the"
     )
+    wins: Row = [(0.95, 0.01), (1.4, 0.01)]
+    front = make_front([(CHOSEN, CHOSEN), (wins,) * 2], {**ANCHORS, "one": BETTER})
+
+    assert ", unlike another, is not better than the model one" in (
+        answer(front).headline
+    )
 
 
 @pytest.mark.parametrize(

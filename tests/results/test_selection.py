@@ -88,6 +88,17 @@ def test_the_rule_decides(rows: list[Row], others: dict[str, Any], index: int) -
     assert chosen(rows, **others).selected == index
 
 
+def test_without_standard_errors_the_nearest_is_so_by_the_range_of_each_task() -> None:
+    rows = [row(math, 2.5, float("nan")) for math in (0.2, 0.78, 0.7)]
+
+    front = chosen(rows, select={"require": {"math": 0.9}})
+
+    assert front.selected == 1
+    assert "is the nearest to its limits" in front.reason
+    worse = chosen([row(0.4, 2.6), row(0.45, 2.51)])
+    assert "Every measured merge is significantly worse than the base" in worse.reason
+
+
 def test_a_task_counts_by_what_of_its_gain_is_no_noise() -> None:
     values = {"base": {"math": 0.5}, "one": {"math": 0.7}}
     for noise, share in {0.0: 1, 0.1: 0.75, 0.2: 0, 0.3: 0, math.nan: 1}.items():
