@@ -172,7 +172,13 @@ def test_code_of_a_folder_from_elsewhere_runs_where_it_is_trusted(
     "text", ["\x1b]0;evil\x07", "a\nmerge_method: evil", "\u202egnp"]
 )
 @pytest.mark.parametrize(
-    "key", [("reason",), ("tasks", "code", "unit"), ("anchors", 0, "label")]
+    "key",
+    [
+        ("reason",),
+        ("tasks", "code", "unit"),
+        ("anchors", 0, "label"),
+        ("select", "not_worse_than"),
+    ],
 )
 @pytest.mark.usefixtures("run")
 def test_no_string_reaches_terminal_or_recipe_but_lines_of_text(
@@ -308,6 +314,10 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "no heads": (edit_config(num_attention_heads=0), "transformers cannot"),
     "link to nowhere": (linked, "model.safetensors"),
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
+    "a private file": (
+        lambda m: (m / "chat_template.jinja").symlink_to(Path("secret.txt").resolve()),
+        "is a link to",
+    ),
     "no tokenizer": (lambda m: linked(m, "tokenizer.json"), "cannot be loaded"),
 }
 

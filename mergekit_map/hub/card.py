@@ -36,7 +36,7 @@ from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, border_in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import gains
-from mergekit_map.utils.files import read_json_or_nothing
+from mergekit_map.utils.files import LARGEST_JSON, read_json_or_nothing, read_whole
 
 CARD = "README.md"
 RECIPE_FILE = "mergekit_config.yml"
@@ -236,15 +236,16 @@ def _linked_model(part: str, names: PublicNames) -> str:
 
 
 def _recipe_block(config: MergeConfig, names: PublicNames) -> str:
-    # A line of YAML cannot begin with the end of the block.
-    return f"```yaml\n{yaml_text(names.config(config))}```"
+    text = yaml_text(names.config(config))
+    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
+    return f"{fence}yaml\n{text}{fence}"
 
 
 def read_card(folder: Path) -> ModelCard:
     """Read ``README.md`` of a merged checkpoint."""
     path = folder / CARD
     try:
-        return ModelCard(path.read_text(encoding="utf-8-sig"))
+        return ModelCard(read_whole(path, LARGEST_JSON).decode("utf-8-sig"))
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         text = f"{path}, the model card, cannot be read: {error}; merge again"
         raise ArtifactError(text) from None

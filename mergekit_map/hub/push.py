@@ -49,7 +49,7 @@ from mergekit_map.hub.sanitize import (
 from mergekit_map.models.references import referenced_models
 from mergekit_map.results.log import whole_lines
 from mergekit_map.results.run_folder import RunFolder, open_run
-from mergekit_map.utils.files import read_whole
+from mergekit_map.utils.files import LARGEST_JSON, read_whole
 
 # Files that loaders read: left by another checkpoint they would be taken for the new.
 _LOADED_FILES = (
@@ -252,8 +252,8 @@ def _public_file(
     if path.suffix != ".json" or name in VOCABULARIES:
         return PublicFile(name, path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(read_whole(path, LARGEST_JSON))
+    except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(path, error) from None
 
     def public_origin(text: str, key: str) -> str:

@@ -33,6 +33,7 @@ from safetensors import SafetensorError, safe_open
 from mergekit_map.errors import ArtifactError, MergeError, alike, first_line
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.utils.files import (
+    LARGEST_JSON,
     cache_home,
     read_whole,
     sha256,
@@ -42,7 +43,6 @@ from mergekit_map.utils.files import (
 )
 
 Settings: TypeAlias = Mapping[str, Any]  # what a JSON file of a model holds
-LARGEST_JSON = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1 << 25
 
 
 def read_json_file(path: Path) -> Settings:
@@ -249,6 +249,15 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
         is_file = path.is_file() or (path.is_dir() and path.suffix != ".json")
         if path.exists() and not is_file:
             raise MergeError(f"{path} is no ordinary file; copy the model again")
+        target = path.resolve()
+        renames = target.name != path.name and target.parent.name != "blobs"
+        is_link = path.is_symlink() and path.exists() and path.suffix != _WEIGHTS
+        if is_link and renames:
+            # A merge holds a copy of it, which may be published.
+            raise MergeError(
+                f"{path} is a link to {target}; put a copy there if that is of the "
+                "model"
+            )
     adapter, config = folder / "adapter_config.json", folder / "config.json"
     # Trainers keep the configuration of the base beside an adapter, but no weights.
     if adapter.is_file() and not any((folder / n).is_file() for n in (_SINGLE, _INDEX)):
@@ -296,11 +305,16 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
     try:
         api = huggingface_hub.HfApi()
         metadata = api.get_safetensors_metadata(path, revision=part.revision or None)
-        return {
+        found = {
             name: TensorHeader(name, t.dtype, tuple(t.shape), None)
             for file in metadata.files_metadata.values()
             for name, t in file.tensors.items()
         }
+        for header in found.values():
+            sound = all(isinstance(n, int) and n >= 0 for n in header.shape)
+            if not (sound and header.n_elements < 1 << 50 and header.dtype.isalnum()):
+                raise ValueError(f"the type or shape of {header.name!r:.200} is none")
+        return found
     except Exception as error:  # noqa: BLE001 - of any kind, by the Hub's client
         raise MergeError(
             f"the weights of {path} are not here, and the Hub does not give their "

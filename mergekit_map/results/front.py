@@ -26,6 +26,7 @@ from mergekit_map.results.records import (
     Record,
     Stderr,
     left_out,
+    one_line,
 )
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import NATS, NO_SINGLE_MODEL, Metric, SurrogateKind
@@ -305,6 +306,8 @@ class Front(Record):
         asked = {**(self.select.prefer or {}), **(self.select.require or {})}
         if not asked.keys() <= self.tasks.keys():
             raise ValueError(f"select: the tasks are {[*self.tasks]}")
+        for rival in self.select.rivals:
+            one_line(rival)
         compared = [(self.differences, self.all_merges)]
         if self.holdout is not None:
             compared.append((self.holdout.differences, self.holdout.merges))

@@ -19,6 +19,7 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.utils.shutdown import at_end
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
+LARGEST_JSON = 1 << 28  # bytes of a file; the largest tokenizers have 1 << 25
 _BLOCK = 1 << 22  # bytes read at a time
 _LONGEST = 48  # letters of a name that the name of its partial file begins with
 temporary: set[Path] = set()  # files and folders to remove before the process ends
@@ -100,8 +101,8 @@ def read_whole(path: Path, most: int) -> bytes:
 def read_json_or_nothing(path: Path) -> Mapping[str, Any]:
     """Read the JSON object of a file; an empty one if that fails."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(read_whole(path, LARGEST_JSON))
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -204,9 +204,7 @@ def _task_names(texts: Iterable[str]) -> list[str]:
 
 def _base_of_adapters(models: Iterable[str]) -> str | None:
     """Return the base model of all these, if they are local adapters of one."""
-    named = {
-        read_json_or_nothing(Path(m, "adapter_config.json")).get(_BASE_KEY)
-        for m in models
-    }
-    base = named.pop() if len(named) == 1 else None
-    return base if isinstance(base, str) and base else None
+    paths = [Path(model, "adapter_config.json") for model in models]
+    named = [read_json_or_nothing(path).get(_BASE_KEY) for path in paths]
+    same = named[:1] * len(named) == named
+    return named[0] if same and isinstance(named[0], str) and named[0] else None

@@ -196,6 +196,7 @@ def plain(token: Token) -> str | None:
     [
         "a|b",
         "```\n# heading\n",
+        "`````\n# heading\n",
         "<script>alert(1)</script>",
         "[click](javascript:x)",
         "---\nlicense: mit\n---",
@@ -205,6 +206,7 @@ def plain(token: Token) -> str | None:
 )
 def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     config = {"base_model": f"/models/{evil}", "models": [{"model": "x/one"}]}
+    config["chat_template"] = f"{{{{ x }}}}\n{evil}"
     line = " ".join(evil.split())  # no front has another
     anchors = as_json(make_front(POINTS, {line: ANCHORS["one"]}))["anchors"]
     made = record(config, name=evil, anchors=anchors, reason=line)

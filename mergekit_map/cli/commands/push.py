@@ -101,7 +101,7 @@ def push(
         plan = plan_push(out, run, push_options)
     _show(plan)
     if dry_run or hub_error:
-        click.echo(f"\n{plan.card}")
+        click.echo(f"\n{printable(plan.card)}")
     if dry_run:
         reason = f" The repository was not looked at: {hub_error}" if hub_error else ""
         click.echo(f"Nothing was uploaded.{reason}")
