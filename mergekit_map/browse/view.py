@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -30,13 +31,12 @@ class View:
 
     front: Front
     at: int  # the current point
-    order: tuple[int, ...]  # of the points in the list
     sorted_by: str | None = None  # a task; None: along the front
 
     @classmethod
     def of(cls, front: Front) -> View:
         """Return the view of the chosen point, in the order along the front."""
-        return cls(front, front.selected, _along(front))
+        return cls(front, front.selected)
 
     @property
     def point(self) -> Merge:
@@ -51,29 +51,28 @@ class View:
         select = self.front.select.model_copy(update={"index": self.at})
         return self.front.model_copy(update={"selected": self.at, "select": select})
 
-    def moved(self, index: int) -> View:
-        """Return the view of another point."""
-        return replace(self, at=index)
-
-    def sorted(self, task: str | None) -> View:
-        """Return the view with the best on a task first, or in order of the front."""
-        along = _along(self.front)
-        if task is None:
-            return replace(self, order=along, sorted_by=None)
+    @cached_property
+    def order(self) -> list[int]:
+        """List the points: the best on the task first, or along the front."""
+        first = self.front.utilities(self.front.points, "predicted")[:, 0]
+        along: list[int] = np.argsort(first, kind="stable").tolist()
+        if (task := self.sorted_by) is None:
+            return along
         metric = self.front.tasks[task].metric
 
         def utility(index: int) -> float:
             reading, _ = self.front.points[index].best_known(task)
             return -np.inf if reading.value is None else metric.utility(reading.value)
 
-        best_first = sorted(along, key=utility, reverse=True)
-        return replace(self, order=tuple(best_first), sorted_by=task)
+        return sorted(along, key=utility, reverse=True)
 
+    def moved(self, index: int) -> View:
+        """Return the view of another point."""
+        return replace(self, at=index)
 
-def _along(front: Front) -> tuple[int, ...]:
-    """Order the points from the worst to the best on the first task, as predicted."""
-    first = front.utilities(front.points, "predicted")[:, 0]
-    return tuple(np.argsort(first, kind="stable").tolist())
+    def sorted(self, task: str | None) -> View:
+        """Return the view with the best on a task first, or in order of the front."""
+        return replace(self, sorted_by=task)
 
 
 class FrontList(DataTable[Text]):

@@ -12,6 +12,7 @@ import operator
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -158,11 +159,14 @@ def _passages(text: str) -> list[str]:
 def _read_code(rng: np.random.Generator, characters: int) -> Split:
     library = Path(sysconfig.get_paths()["stdlib"])
     files = _source_files(library)
+    shortest, longest = _FILE_CHARACTERS
     drawn: list[str] = []
     for index in rng.permutation(len(files)):
-        text = _source_text(files[index])
-        if text is not None:
-            drawn.append(text)
+        with suppress(UnicodeDecodeError):
+            text = files[index].read_text(encoding="utf-8")
+            if shortest <= len(text) <= longest:
+                lines = (line.rstrip() for line in text.splitlines())
+                drawn.append("\n".join(lines).strip() + "\n")
         if sum(map(len, drawn)) >= characters:
             break
     if len(drawn) < 2:
@@ -183,18 +187,6 @@ def _source_files(library: Path) -> list[Path]:
         if parts[0] in sys.stdlib_module_names and not _SKIPPED_FOLDERS & set(parts):
             found.append(path)
     return sorted(found, key=lambda path: path.relative_to(library).as_posix())
-
-
-def _source_text(path: Path) -> str | None:
-    """Return the text of a file; None for an unsuitable length or encoding."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        return None
-    shortest, longest = _FILE_CHARACTERS
-    if not shortest <= len(text) <= longest:
-        return None
-    return "\n".join(line.rstrip() for line in text.splitlines()).strip() + "\n"
 
 
 def _divide(rng: np.random.Generator, documents: list[str]) -> Split:

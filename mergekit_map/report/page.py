@@ -240,7 +240,7 @@ def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
     }
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
     merges = by_merge(run.evaluations)
-    X = locate_in(front, map(_coefficients_of, merges.values()))
+    X = locate_in(front, map(dict, merges))
     unknown = dict.fromkeys(front.tasks, UNKNOWN)
     predictions = predict(run.surrogates, X) if run.surrogates else [unknown] * len(X)
     rows = zip(merges.items(), X.tolist(), predictions, strict=True)
@@ -275,7 +275,7 @@ def _merge_row(
 ) -> dict[str, object]:
     """Return the measurements of a merge, and its point ``x`` (d,) if that is known."""
     tasks = run.front.tasks
-    coefficients = _coefficients_of(evaluated)
+    coefficients = next(iter(evaluated.values())).coefficients  # all have the same
     is_located = all(map(math.isfinite, x))
     is_predicted = bool(run.surrogates) and is_located
     evaluations = [evaluated.get(task) for task in tasks]
@@ -295,11 +295,6 @@ def _merge_row(
         "predicted": estimates(predicted[task] for task in tasks),
         "foretold": estimates((e and e.foretold) or UNKNOWN for e in evaluations),
     }
-
-
-def _coefficients_of(evaluated: Mapping[str, Evaluation]) -> Mapping[str, float]:
-    """Return the coefficients of a merge, which all of its evaluations have."""
-    return next(iter(evaluated.values())).coefficients
 
 
 def estimates(readings: Iterable[Reading]) -> list[list[float | None] | None]:

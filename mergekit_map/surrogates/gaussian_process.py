@@ -492,20 +492,19 @@ class _Hyperposterior:
         return float(loss), gradient + deviation / prior_stddev
 
     def _laplace_axes(self, mode: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode."""
-        precisions, axes = np.linalg.eigh(self._hessian(mode))
+        """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode.
+
+        The Hessian of the loss is found by central differences of its gradient.
+        """
+        step = 1e-3
+        steps = step * np.eye(len(mode))
+        rows = [self._loss(mode + s)[1] - self._loss(mode - s)[1] for s in steps]
+        hessian = np.array(rows) / (2 * step)
+        precisions, axes = np.linalg.eigh((hessian + hessian.T) / 2)
         smallest = 0.25 / self.prior_stddev.vector.max() ** 2
         # Both signs are right. This one does not depend on the order of coefficients.
         signs = np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
         return np.maximum(precisions, smallest), axes * signs
-
-    def _hessian(self, vector: FloatArray) -> FloatArray:
-        """Return the Hessian of the loss, by central differences of its gradient."""
-        step = 1e-3
-        steps = step * np.eye(len(vector))
-        rows = [self._loss(vector + s)[1] - self._loss(vector - s)[1] for s in steps]
-        hessian = np.array(rows) / (2 * step)
-        return np.asarray(hessian + hessian.T) / 2
 
 
 def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
