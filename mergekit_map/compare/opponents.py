@@ -15,12 +15,11 @@ evaluations of quadratics in 2, 4 and 8 tasks no other size was better throughou
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -192,18 +191,6 @@ def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
     The reference point is inferred from the front that the models predict: that of the
     points evaluated begins in the middle and the search would never leave it.
     """
-    n_start = 2 * (evaluations.d + 1)
-    evaluations.spend(draw_sobol(n_start, evaluations.d, rng)[:n_start])
-    while evaluations.left:
-        seed = draw_seed(rng)
-        with _quiet_torch(seed):
-            points = _propose(evaluations.U, evaluations.filled(), seed)
-        evaluations.spend(points)
-
-
-@contextmanager
-def _quiet_torch(seed: int) -> Iterator[None]:
-    """Run torch with one thread, its own random state and no warnings; then restore."""
     import torch
     from botorch.acquisition.multi_objective import logei
 
@@ -212,10 +199,15 @@ def _quiet_torch(seed: int) -> Iterator[None]:
     # BoTorch would compile a C++ kernel at first use: half a minute, files in
     # the user's cache, and other rounding where there is no compiler.
     logei._load_attempted = True
-    with one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.default_generator.manual_seed(seed)
-        yield
+    n_start = 2 * (evaluations.d + 1)
+    evaluations.spend(draw_sobol(n_start, evaluations.d, rng)[:n_start])
+    while evaluations.left:
+        seed = draw_seed(rng)
+        with one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.default_generator.manual_seed(seed)
+            points = _propose(evaluations.U, evaluations.filled(), seed)
+        evaluations.spend(points)
 
 
 def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:
@@ -301,21 +293,21 @@ def _moead(m: int, size: int) -> Algorithm:
     return MOEAD(directions, n_neighbors=neighbours)
 
 
-def _of_pymoo(
-    make: Callable[[int, int], Algorithm], *, scaled: bool = False
-) -> Opponent:
-    """Return an opponent whose algorithm is made for m tasks and a population size."""
-
-    def search(evaluations: Budget, rng: np.random.Generator) -> None:
-        size = max(MIN_POPULATION, round(math.sqrt(2 * evaluations.left)))
-        problem = _Problem(evaluations, scaled=scaled)
-        algorithm, end = make(evaluations.m, size), ("n_eval", evaluations.left)
-        with warnings.catch_warnings():  # NSGA-III switches all off for the process
-            minimize(problem, algorithm, end, seed=draw_seed(rng))
-        # A population that has converged to one point ends before its budget does.
-        _random(evaluations, rng)
-
-    return search
+def _evolve(
+    make: Callable[[int, int], Algorithm],
+    evaluations: Budget,
+    rng: np.random.Generator,
+    *,
+    scaled: bool = False,
+) -> None:
+    """Search with an algorithm of pymoo, made for m tasks and a population size."""
+    size = max(MIN_POPULATION, round(math.sqrt(2 * evaluations.left)))
+    problem = _Problem(evaluations, scaled=scaled)
+    algorithm, end = make(evaluations.m, size), ("n_eval", evaluations.left)
+    with warnings.catch_warnings():  # NSGA-III switches all off for the process
+        minimize(problem, algorithm, end, seed=draw_seed(rng))
+    # A population that has converged to one point ends before its budget does.
+    _random(evaluations, rng)
 
 
 class _Problem(Problem):  # type: ignore[misc]
@@ -335,7 +327,7 @@ class _Problem(Problem):  # type: ignore[misc]
         out["F"][: len(Y)] = -Y / self._unit
 
 
-@functools.cache
+@cache
 def _directions(n_tasks: int, n: int) -> FloatArray:
     """Spread n directions, or one per task if that is more, over the simplex."""
     n = max(n, n_tasks)
@@ -353,11 +345,11 @@ OPPONENTS: dict[str, Opponent] = {
     "grid": _grid,
     # Tasks are scaled by their range in the first population, as the authors of MOEA/D
     # suggest; pymoo adds them up as they are.
-    "moead": _of_pymoo(_moead, scaled=True),
-    "nsga2": _of_pymoo(lambda _, size: NSGA2(size)),
-    "nsga3": _of_pymoo(lambda m, size: NSGA3(_directions(m, size))),
+    "moead": partial(_evolve, _moead, scaled=True),
+    "nsga2": partial(_evolve, lambda _, size: NSGA2(size)),
+    "nsga3": partial(_evolve, lambda m, size: NSGA3(_directions(m, size))),
     # A child at a time: whoever adds least hypervolume goes.
-    "sms_emoa": _of_pymoo(lambda _, size: SMSEMOA(size, n_offsprings=1)),
+    "sms_emoa": partial(_evolve, lambda _, size: SMSEMOA(size, n_offsprings=1)),
     "cma_es": cma_es,
     "qlognehvi": qlognehvi,
     "optuna": optuna_tpe,

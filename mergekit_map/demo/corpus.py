@@ -51,8 +51,7 @@ class Problem:
     @property
     def result(self) -> int:
         """The right answer."""
-        answer: int = ARITHMETIC[self.operation](self.left, self.right)
-        return answer
+        return int(ARITHMETIC[self.operation](self.left, self.right))
 
     @property
     def equation(self) -> str:
@@ -139,8 +138,7 @@ def interleaved_passages(documents: Sequence[str], characters: int) -> list[str]
     are reached.
     """
     passages: list[str] = []
-    by_document = [_passages(text) for text in documents]
-    for turn in zip_longest(*by_document):
+    for turn in zip_longest(*map(_passages, documents)):
         for passage in turn:
             if passage is not None and sum(map(len, passages)) < characters:
                 passages.append(passage)

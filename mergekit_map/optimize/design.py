@@ -21,7 +21,7 @@ _SAME_DIGITS = 12  # in widths of the box, of points that count as one
 def make_design(
     kind: str, n: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    """Choose the points to evaluate: the distinct anchors, then new points of the box.
+    """Choose n distinct points: the anchors, then new points of the box; (n, d).
 
     With an equal generator and equal anchors, a design of a larger n starts with the
     rows of a smaller n, so a search can be extended.
@@ -33,9 +33,6 @@ def make_design(
         anchors: (a, d) points kept in their order, in the box or not; duplicates are
             dropped. May be empty: (0, d).
         rng: Generator of the new points.
-
-    Returns:
-        (n, d) distinct points.
 
     Raises:
         DesignError: n is below the number of anchors.

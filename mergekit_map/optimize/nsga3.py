@@ -60,14 +60,10 @@ _MUTATION_STEPS = (0.1, 0.03, 0.01)  # shares of the box
 def compute_front(
     predict: Predict, bounds: FloatArray, n_tasks: int, *, seed: int
 ) -> FloatArray:
-    """Return the non-dominated coefficients of the box.
+    """Return the non-dominated coefficients of the box with these ``bounds`` (d, 2).
 
-    Args:
-        predict: Vectorised, (k, d) -> (k, m), finite, larger is better; only called
-            with points of the box.
-        bounds: (d, 2) lower and upper bounds of the box.
-        n_tasks: m, the width of what ``predict`` returns.
-        seed: Of NSGA-III; the same seed gives the same bytes.
+    ``predict`` is vectorised, finite, larger is better; it is only called with points
+    of the box. The same seed, of NSGA-III, gives the same bytes.
 
     Returns:
         (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
@@ -80,7 +76,14 @@ def compute_front(
         return predict(from_unit(U, bounds))
 
     samples = qmc.Sobol(len(bounds), scramble=False).random(N_SAMPLES)
-    scores = _normalized(predict_unit, samples)
+    # Tasks go from their worst to their best sample. A constant metric is fitted with
+    # errors of rounding, which must decide nothing: its range is infinite.
+    Y = predict_unit(samples)
+    worst, width = Y.min(axis=0), varying_range(Y)
+
+    def scores(U: FloatArray) -> FloatArray:
+        return np.asarray((predict_unit(U) - worst) / width)
+
     points = _best_per_task(scores, samples, n_tasks)
     if n_tasks > 1:
         points = _search_front(scores, samples, points, seed)
@@ -90,8 +93,8 @@ def compute_front(
     distinct = _without_repeats(points, scores(points))
     # A local optimum that a sample dominates does not stay. Some point always does: no
     # sample is better at a task than the best point of that task.
-    Y = quantized(scores(np.vstack([distinct, samples])))
-    front = distinct[non_dominated(Y)[: len(distinct)]]
+    joined = quantized(scores(np.vstack([distinct, samples])))
+    front = distinct[non_dominated(joined)[: len(distinct)]]
     # Sort by the tasks, then by the coefficients. The last key of lexsort counts most.
     keys = np.hstack([predict_unit(front), front])
     return from_unit(front[np.lexsort(keys[:, ::-1].T)], bounds)
@@ -109,17 +112,6 @@ def _search_front(
     starts = np.vstack([extremes, population, best])
     filled = fill_front(scores, starts, n_points, np.random.default_rng(seed))
     return np.vstack([extremes, filled])
-
-
-def _normalized(predict: Predict, samples: FloatArray) -> Predict:
-    """Scale every task from its worst to its best sample; a constant task is 0.
-
-    A constant metric is fitted with errors of rounding, which must decide nothing.
-    """
-    Y = predict(samples)
-    worst = Y.min(axis=0)
-    width = varying_range(Y)
-    return lambda U: np.asarray((predict(U) - worst) / width)
 
 
 def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatArray:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -208,7 +208,7 @@ def _maximize(
     from scipy.optimize import minimize
 
     d = len(start)
-    problem = _smooth_problem(scaled, scalarization, limits)
+    problem = partial(_smooth_problem, scaled, scalarization, limits)
 
     @lru_cache(maxsize=1)  # SLSQP evaluates objective and constraints in turn
     def linearization(*variables: float) -> FloatArray:  # arrays have no hash
@@ -250,28 +250,23 @@ def _maximize(
 
 
 def _smooth_problem(
-    scaled: Predict, scalarization: Scalarization, limits: FloatArray
-) -> Predict:
-    """Return a function to the cost and the constraints, at least 0; (k, 1 + r).
+    scaled: Predict, scalarization: Scalarization, limits: FloatArray, rows: FloatArray
+) -> FloatArray:
+    """Return the cost and the constraints, at least 0, of rows; (k, 1 + r).
 
-    It takes rows of coefficients, slacks of the limits, and for the achievement the
-    largest weighted gap.
+    These hold the variables of ``_maximize``, in its order.
     """
     limited = np.flatnonzero(np.isfinite(limits))
-
-    def problem(variables: FloatArray) -> FloatArray:
-        d = variables.shape[1] - len(limited) - scalarization.achievement
-        S = scaled(variables[:, :d])
-        slacks = variables[:, d : d + len(limited)]
-        within_limits = S[:, limited] - limits[limited] + slacks
-        cost = _SLACK_COST * slacks.sum(axis=1) - _TIE_BREAKER * S.sum(axis=1)
-        if not scalarization.achievement:
-            return np.column_stack([cost - S @ scalarization.weights, within_limits])
-        largest_gap = variables[:, [-1]]
-        within_gap = largest_gap - scalarization.weights * (1 - S)
-        return np.column_stack([cost + largest_gap[:, 0], within_limits, within_gap])
-
-    return problem
+    d = rows.shape[1] - len(limited) - scalarization.achievement
+    S = scaled(rows[:, :d])
+    slacks = rows[:, d : d + len(limited)]
+    within_limits = S[:, limited] - limits[limited] + slacks
+    cost = _SLACK_COST * slacks.sum(axis=1) - _TIE_BREAKER * S.sum(axis=1)
+    if not scalarization.achievement:
+        return np.column_stack([cost - S @ scalarization.weights, within_limits])
+    largest_gap = rows[:, [-1]]
+    within_gap = largest_gap - scalarization.weights * (1 - S)
+    return np.column_stack([cost + largest_gap[:, 0], within_limits, within_gap])
 
 
 def _linearize(problem: Predict, variables: FloatArray, d: int) -> FloatArray:

@@ -121,10 +121,9 @@ def _notes(
 def _measured_merges(run: FinishedSearch, tasks: Sequence[str]) -> list[Merge]:
     """List the merges that a search measured on all documents of the tasks, once."""
     front = run.front
-    merges = (*front.points, *front.merges, *front.anchors)
     measured = [
         merge
-        for merge in merges
+        for merge in (*front.points, *front.merges, *front.anchors)
         if merge.is_measured(*tasks)
         and all(merge.measured[task].documents is None for task in tasks)
     ]

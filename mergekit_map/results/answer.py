@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.results.front import Border, Ending, Front, Reading
+from mergekit_map.results.front import Ending, Front, Reading
 from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, Verdict, gains
 from mergekit_map.results.limits import MISSED, Request, keep_limits, limits_in_words
 from mergekit_map.results.paired import PairedMerges
@@ -332,27 +332,23 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
 
 def border_in_words(front: Front) -> str:
     """Write, for whoever searches, that points lie at a bound; "" if none do yet."""
-    if front.unfinished is not None or not (border := _known_border(front)):
+    gain = _gain_beyond(front)
+    if front.unfinished is not None or not gain:
         return ""
-    reached = " or ".join(f"{one.coefficient}={one.end:g}" for one in border)
+    reached = " or ".join(f"{one.coefficient}={one.end:g}" for one in front.border)
     bounds = wider_bounds(front)
     command = f": search again with `--bounds {bounds}`" if bounds else ""
-    gain = percent(_gain_beyond(front))
     return (
         f"Some merges of the front have a weight at its bound ({reached}). Wider "
-        f"bounds may improve the front (hypervolume +{gain}){command}."
+        f"bounds may improve the front (hypervolume +{percent(gain)}){command}."
     )
 
 
-def _known_border(front: Front) -> tuple[Border, ...]:
-    """Return the bounds that points lie at, if predictions tell what is beyond."""
-    quality = prediction_quality(front)
-    return () if quality is not None and quality[1] else front.border
-
-
 def _gain_beyond(front: Front) -> float:
-    """Return the predicted share that wider bounds add to the hypervolume."""
-    return max((border.gain for border in _known_border(front)), default=0.0)
+    """Return the share that wider bounds add to the hypervolume, as far as known."""
+    quality = prediction_quality(front)
+    known = () if quality is not None and quality[1] else front.border
+    return max((border.gain for border in known), default=0.0)
 
 
 def wider_bounds(front: Front) -> str:

@@ -42,7 +42,6 @@ from mergekit_map.search.measure import (
     matching,
     measured_at,
     measured_so_far,
-    on_all_documents,
     own_evaluations,
     reference_values,
 )
@@ -246,12 +245,12 @@ def _merge(
     """Collect what is known of a merge; if predicted, measured on all documents."""
     foretold = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
     prior = {task: foretold.get(task, UNKNOWN) for task in study.tasks}
-    shown = measured if predicted is None else on_all_documents(measured)
+    whole = {task: e for task, e in measured.items() if e.whole}
     return Merge(
         label=label,
         coefficients=dict(coefficients),
         predicted=predicted,
-        measured=study.readings(shown),
+        measured=study.readings(measured if predicted is None else whole),
         foretold=prior if foretold else None,
     )
 
@@ -259,7 +258,7 @@ def _merge(
 def _task(study: Study, result: StudyResult, task: str) -> Task:
     """Describe a task and its fit, with the accuracy that standard errors expect."""
     metric, surrogate = study.tasks[task], result.surrogates[task]
-    places = fixed_sobol(_N_SAMPLES, result.bounds)
+    places = fixed_sobol(_N_SAMPLES, surrogate.bounds)
     front = result.locate(result.front, study)
     error, seen = surrogate.stderr(places), surrogate.predict(places)
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()

@@ -21,7 +21,6 @@ from mergekit_map.results.log import (
 from mergekit_map.results.surrogates import is_fitted, predict
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.measure import (
-    is_own,
     matching,
     measure,
     own_evaluations,
@@ -135,9 +134,7 @@ def _visible_after(
     otherwise without them.
     """
     requested = {merge_key(c) for candidates in rounds for _, c in candidates}
-    usable = [
-        e for e in matching(study, log) if is_own(e) and (e.failed or is_fitted(e))
-    ]
+    usable = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
     if not rounds:
         return [e for e in usable if e.role != "front"]
     # A requested merge may also be a point of the front. That line counts only where it

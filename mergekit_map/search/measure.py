@@ -235,13 +235,8 @@ def measured_at(
     study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
 ) -> Readings:
     """Read the measurements of a merge on all documents from the log."""
-    found = by_merge(matching(study, log)).get(merge_key(coefficients), {})
-    return study.readings(on_all_documents(found))
-
-
-def on_all_documents(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
-    """Drop tasks of which only some documents were measured."""
-    return {task: e for task, e in found.items() if e.whole}
+    found = by_merge(e for e in matching(study, log) if e.whole)
+    return study.readings(found.get(merge_key(coefficients), {}))
 
 
 def measured_so_far(folder: RunFolder) -> str:
@@ -251,13 +246,9 @@ def measured_so_far(folder: RunFolder) -> str:
 
 
 def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
-    """List the measurements of the search itself, in the order of the log."""
-    return [e for e in matching(study, log) if is_own(e)]
-
-
-def is_own(e: Evaluation) -> bool:
-    """Whether a search measured it to find its front, and not to be judged by it."""
-    return e.role == "front" or e.role not in ASSESSING
+    """List what a search measured to find its front, and not to be judged by it."""
+    others = ASSESSING - {"front"}
+    return [e for e in matching(study, log) if e.role not in others]
 
 
 def reference_values(

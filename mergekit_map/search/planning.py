@@ -73,9 +73,8 @@ def next_round(
         return bayesian_round(study, rounds, known)
     if not rounds:
         return design(study, known)
-    if not study.search.refines:
-        return []
-    if n_spent(study, rounds, known) >= wanted_evaluations(study):
+    wanted = wanted_evaluations(study)
+    if not study.search.refines or n_spent(study, rounds, known) >= wanted:
         return []
     if surrogates:
         return refinement_round(study, rounds, known, surrogates)

@@ -81,11 +81,9 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
     tasks = study.tasks.keys() - study.bounds.keys()
     columns = [f"{text} value" if text in tasks else text for text in header]
     problems = [f"{number}: {text}" for text in _header_problems(columns, study)]
-    if problems:
-        raise with_count(path, [f"{path}:{problem}" for problem in problems])
     row_type = _row_type(study)
     known: dict[Key, Evaluation] = {}
-    for line, cells in rows:
+    for line, cells in () if problems else rows:
         if len(cells) != len(columns):
             problems.append(f"{line}: got {len(cells)} cells, not {len(columns)}")
             continue

@@ -247,11 +247,7 @@ class StudyResult:
     order: Order | None = None  # what nested MAP merged with what
     ending: Ending | None = None  # of a search that chooses its merges as it goes
 
-    @property
-    def bounds(self) -> FloatArray:
-        """Return the bounds (d, 2) of the axes of the surrogates."""
-        return next(iter(self.surrogates.values())).bounds
-
     def locate(self, merges: Iterable[Mapping[str, float]], study: Study) -> FloatArray:
         """Return the places of merges on these axes; (k, d), NaN if not fitted."""
-        return locate(merges, study.bounds, self.groups, self.bounds)
+        bounds = next(iter(self.surrogates.values())).bounds  # those of all
+        return locate(merges, study.bounds, self.groups, bounds)

@@ -176,8 +176,7 @@ def fit_gaussian_process(
 
 def marginalize(process: GaussianProcess) -> GaussianProcess:
     """Average a process over draws of hyperparameters around the mode."""
-    hyperposterior = _Hyperposterior(process.data, process.z)
-    draws, weights = hyperposterior.draw(process.mode.theta)
+    draws, weights = _Hyperposterior(process.data, process.z).draw(process.mode.theta)
     return replace(
         process,
         draws=draws,
@@ -438,7 +437,15 @@ class _Hyperposterior:
         """Find the mode from a start; without one, from the better of two."""
         from scipy.optimize import minimize  # here, as predictions do not need it
 
-        starts = [self.prior_mean, self._noisy_start] if start is None else [start]
+        mean, stddev = self.prior_mean, self.prior_stddev
+        # The second start has more noise and saturation, and less process.
+        noisy = replace(
+            mean,
+            log_noise=mean.log_noise + 0.75 * stddev.log_noise,
+            log_amplitude=mean.log_amplitude - 1.5 * stddev.log_amplitude,
+            log_saturation=mean.log_saturation + 2.0 * stddev.log_saturation,
+        )
+        starts = [mean, noisy] if start is None else [start]
         lower, upper = _bounds(self.data.U.shape[1])
         if quadratic_only:
             # No process and no saturation: they stay at their lower bounds.
@@ -468,18 +475,6 @@ class _Hyperposterior:
         weights = np.exp(np.maximum(log_weights - log_weights.max(), -30.0))
         limited = np.minimum(weights / weights.sum(), _MAX_WEIGHT / _N_DRAWS)
         return draws, limited / limited.sum()
-
-    @property
-    def _noisy_start(self) -> Hyperparameters:
-        """Return a start with more noise and saturation and less process."""
-        mean = self.prior_mean
-        stddev = self.prior_stddev
-        return replace(
-            mean,
-            log_noise=mean.log_noise + 0.75 * stddev.log_noise,
-            log_amplitude=mean.log_amplitude - 1.5 * stddev.log_amplitude,
-            log_saturation=mean.log_saturation + 2.0 * stddev.log_saturation,
-        )
 
     def _loss(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log posterior, up to a constant, and its gradient."""
