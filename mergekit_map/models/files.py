@@ -311,8 +311,8 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
             for name, t in file.tensors.items()
         }
         for header in found.values():
-            sound = all(isinstance(n, int) and n >= 0 for n in header.shape)
-            if not (sound and header.n_elements < 1 << 50 and header.dtype.isalnum()):
+            is_sound = header.dtype.isidentifier() and header.n_elements < 1 << 50
+            if not (is_sound and all(n >= 0 for n in header.shape)):
                 raise ValueError(f"the type or shape of {header.name!r:.200} is none")
         return found
     except Exception as error:  # noqa: BLE001 - of any kind, by the Hub's client
