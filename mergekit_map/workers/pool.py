@@ -55,7 +55,7 @@ class Opening:
 
     project: bytes
     paths: Sequence[str]  # where its modules are
-    sources: Sequence[str]  # modules that are named by their paths
+    sources: Mapping[str, str]  # files of modules, by the names that lm-eval gave them
     threads: int  # of each worker
 
 
