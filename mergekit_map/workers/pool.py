@@ -55,7 +55,8 @@ class Opening:
 
     project: bytes
     paths: Sequence[str]  # where its modules are
-    sources: Mapping[str, str]  # files of modules, by the names that lm-eval gave them
+    # Files of modules, and when they were written, by the names that lm-eval gave them.
+    sources: Mapping[str, tuple[str, int]]
     threads: int  # of each worker
 
 

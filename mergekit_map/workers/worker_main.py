@@ -37,7 +37,7 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
         ) from None
     # lm-eval's tasks bring modules, which it names by their paths or as its own.
     files = {
-        name: str(module.__file__)
+        name: (str(module.__file__), module.__mtime__)
         for name, module in [*sys.modules.items()]
         if hasattr(module, "__mtime__") and os.fsencode(name) in content
     }
@@ -67,7 +67,9 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
 def _open(opening: Opening) -> Worker:
     sys.path[:] = opening.paths
     torch.set_num_threads(opening.threads)
-    for name, file in opening.sources.items():
+    for name, (file, written) in opening.sources.items():
+        if os.stat(file).st_mtime_ns != written:
+            raise MergeError(f"{file} changed; start again")
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
