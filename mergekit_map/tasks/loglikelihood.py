@@ -16,6 +16,7 @@ model reads at once.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -102,7 +103,8 @@ def grow_trees(
     trees: list[Tree] = []
     for index in sorted(range(len(requests)), key=lambda i: (requests[i].inputs, i)):
         inputs = requests[index].inputs
-        shared = _count_common(trees[-1].last, inputs) if trees else 0
+        last = trees[-1].last if trees else ()
+        shared = len(os.path.commonprefix([last, inputs]))  # of any sequences
         if not trees or not _joins(trees[-1], len(inputs), shared, width, longest):
             trees.append(Tree())
             shared = 0
@@ -129,12 +131,6 @@ def _work(tokens: int, width: int) -> int:
     The layers take as long for a token as attention to ``6 * width`` tokens.
     """
     return 6 * width * tokens + tokens**2
-
-
-def _count_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Count the tokens that both begin with."""
-    differing = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differing, min(len(one), len(other)))
 
 
 @dataclass(frozen=True, eq=False)
