@@ -16,10 +16,11 @@ model reads at once.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
 from typing import Any, Literal, TypeAlias
 from unittest.mock import patch
 
@@ -104,7 +105,7 @@ def grow_trees(
     for index in sorted(range(len(requests)), key=lambda i: (requests[i].inputs, i)):
         inputs = requests[index].inputs
         last = trees[-1].last if trees else ()
-        shared = len(os.path.commonprefix([last, inputs]))  # of any sequences
+        shared = sum(takewhile(bool, map(eq, last, inputs)))  # tokens at the start
         if not trees or not _joins(trees[-1], len(inputs), shared, width, longest):
             trees.append(Tree())
             shared = 0
