@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import transformers
 
 from mergekit_map.errors import MergeError
-from mergekit_map.evaluation.merges import InPlace, merged_on_disk
+from mergekit_map.evaluation.merges import InPlace, Merges, merged_on_disk
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.devices import engine_share
 from mergekit_map.merging.in_memory import MERGE_WRITER
@@ -42,9 +42,6 @@ LOG = logging.getLogger(__name__)
 
 # Of the merge that an engine is started from, which is not the recorded one.
 _START = 0.3819660112501051
-
-
-Merges: TypeAlias = Callable[[Mapping[str, float]], Mapping[str, Measure]]
 
 
 @contextmanager

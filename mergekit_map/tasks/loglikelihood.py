@@ -269,11 +269,7 @@ def likelihoods(
     *,
     in_trees: bool,
 ) -> Likelihoods:
-    """Return a scorer whose passes of these requests fit in memory.
-
-    Raises:
-        torch.OutOfMemoryError: one token does not fit.
-    """
+    """Return a scorer whose passes fit in memory, or raise OutOfMemoryError."""
     rows = None if batch_size == "auto" else batch_size
     on_cpu = model.device.type == "cpu"
     width = model.config.get_text_config().hidden_size if in_trees else None
