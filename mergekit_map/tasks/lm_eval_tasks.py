@@ -133,11 +133,7 @@ class HarnessTask:
 
 
 def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
-    """Find the task, rehearse it and build its requests.
-
-    Raises:
-        InvalidTask: no such task, data, metric or filter, or the rehearsal failed.
-    """
+    """Find the task, rehearse it and build its requests, or raise InvalidTask."""
     with quiet(), separate_randomness(), cached_templates():
         loaded = find_tasks(spec.lm_eval, directory)
         subject = _choose_subject(loaded, spec)

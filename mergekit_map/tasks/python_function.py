@@ -63,11 +63,7 @@ class PythonFunction:
 
 
 def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunction:
-    """Import the function, looking into ``directory`` first.
-
-    Raises:
-        InvalidTask: it cannot be imported, or not called with model and tokenizer.
-    """
+    """Import the function, looking into ``directory`` first, or raise InvalidTask."""
     module_name, _, function_name = spec.python.partition(":")
     module = _import(module_name, directory)
     function = vars(module).get(function_name)

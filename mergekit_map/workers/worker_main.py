@@ -23,11 +23,7 @@ _OPENED: list[Worker] = []  # one at most
 
 
 def packed(project: Project, count: int, threads: int | None = None) -> Opening:
-    """Pack a project for ``count`` workers.
-
-    Raises:
-        ConfigError: a part of it cannot be sent.
-    """
+    """Pack a project for ``count`` workers, or raise ConfigError."""
     try:
         content = pickle.dumps(project)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
