@@ -262,9 +262,13 @@ class TerminalReporter(Callback):
             self._console.print(Text(printable(text)), soft_wrap=True)
 
     def _show_progress(self, steps: str = "") -> None:
-        counts = ""
+        counts = left = ""
+        if (n_measured := self._done - self._done_at_start) > 0:
+            seconds_each = (time.monotonic() - self._start) / n_measured
+            seconds = round(seconds_each * (self._total - self._done))
+            left = f", about {timedelta(seconds=seconds)} left"
         if self._total:
-            counts = f"{self._done} of {self._total} measurements{self._time_left()}: "
+            counts = f"{self._done} of {self._total} measurements{left}: "
         line = Text(printable(f"{counts}{self._activity}{steps}"))
         self._spinner.update(text=line)
         now = time.monotonic()
@@ -272,11 +276,3 @@ class TerminalReporter(Callback):
         if is_due and not self._console.is_terminal:
             self._last_printed = now
             self._console.print(line, soft_wrap=True)
-
-    def _time_left(self) -> str:
-        n_measured = self._done - self._done_at_start
-        if n_measured <= 0:
-            return ""
-        seconds_each = (time.monotonic() - self._start) / n_measured
-        left = timedelta(seconds=round(seconds_each * (self._total - self._done)))
-        return f", about {left} left"

@@ -61,7 +61,12 @@ def shown(value: Any) -> str:
 def _sentence(details: list[ErrorDetails], model: type[BaseModel] | None) -> str:
     """Describe the errors of one place; ``model`` has the names of valid keys."""
     if missing := {d["loc"][-1] for d in details if d["type"] == "missing"}:
-        return _missing(sorted(missing, key=str))
+        keys = sorted(missing, key=str)
+        if all(isinstance(key, int) for key in keys):
+            return f"item {int(keys[0]) + 1} of the list is missing; add it"
+        if len(keys) == 1:
+            return f"the key {keys[0]!r} is required and missing; add it"
+        return f"the keys {listed(map(repr, keys))} are required and missing; add them"
     first = details[0]
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
@@ -72,14 +77,6 @@ def _sentence(details: list[ErrorDetails], model: type[BaseModel] | None) -> str
             return text.removeprefix(_OURS)
     text = ", or ".join(texts).replace(", or Input should be ", ", or ")
     return f"{text}, got {shown(first['input'])}"
-
-
-def _missing(keys: list[str | int]) -> str:
-    if all(isinstance(key, int) for key in keys):
-        return f"item {int(keys[0]) + 1} of the list is missing; add it"
-    if len(keys) == 1:
-        return f"the key {keys[0]!r} is required and missing; add it"
-    return f"the keys {listed(map(repr, keys))} are required and missing; add them"
 
 
 def _unknown(loc: tuple[str | int, ...], model: type[BaseModel] | None) -> str:

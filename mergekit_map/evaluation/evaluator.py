@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 from transformers import PreTrainedModel
 
 from mergekit_map.evaluation.holdout import HoldoutSplit
-from mergekit_map.evaluation.merges import InPlace, merged_on_disk
+from mergekit_map.evaluation.merges import InPlace, Merges, merged_on_disk
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.merging.checkpoint import load_checkpoint
@@ -33,8 +33,6 @@ from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
 
-# Merges, and returns the measures of the tasks, valid until the next merge.
-Merges: TypeAlias = Callable[[Mapping[str, float]], Mapping[str, Measure]]
 Engine: TypeAlias = AbstractContextManager[Merges]
 # Receives what was measured before it was requested.
 Arrived: TypeAlias = Callable[[MeasurementRequest, Measurement], None]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
@@ -14,6 +14,9 @@ from mergekit_map.tasks.loading import Generations
 from mergekit_map.types import Measure
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
+
+# Merges, and returns the measures of the tasks, valid until the next merge.
+Merges: TypeAlias = Callable[[Mapping[str, float]], Mapping[str, Measure]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -470,6 +470,6 @@ def refuse_changes(project: Project, manifest: Manifest) -> None:
                 "was searched is as it was, merge its recipe.yml with mergekit-yaml"
             )
         raise MergeError(
-            f"{' and '.join(changed)} changed since the search, so the merge would not "
-            f"be the one that was measured; {advice}"
+            f"{' and '.join(changed)} changed since the search, so what was measured "
+            f"would not be of this merge, or not comparable; {advice}"
         )

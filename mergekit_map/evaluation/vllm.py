@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import transformers
 
 from mergekit_map.errors import MergeError
-from mergekit_map.evaluation.merges import InPlace, merged_on_disk
+from mergekit_map.evaluation.merges import InPlace, Merges, merged_on_disk
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.devices import engine_share
 from mergekit_map.merging.in_memory import MERGE_WRITER
@@ -44,23 +44,8 @@ LOG = logging.getLogger(__name__)
 _START = 0.3819660112501051
 
 
-class VllmFromDisk:
-    """Starts an engine for each merge, from the checkpoint that mergekit writes."""
-
-    def __init__(self, project: Project, stack: ExitStack):
-        self._project = project
-        self._engine = stack.enter_context(ExitStack())
-
-    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Write a checkpoint, start an engine from it, and delete it."""
-        self._engine.close()  # before the next one wants its memory
-        with merged_on_disk(self._project, coefficients) as folder:
-            opened = checkpoint_in_vllm(self._project, folder)
-            return self._engine.enter_context(opened)(coefficients)
-
-
 @contextmanager
-def merges_in_vllm(project: Project) -> Iterator[InPlace | VllmFromDisk]:
+def merges_in_vllm(project: Project) -> Iterator[Merges]:
     """Open the merges of a project in vLLM, in place if the check allows it.
 
     Raises:
@@ -69,14 +54,23 @@ def merges_in_vllm(project: Project) -> Iterator[InPlace | VllmFromDisk]:
     """
     require_vllm()
     with ExitStack() as stack:
-        engine = _in_place(project, stack) if project.spec.merge == "memory" else None
-        yield engine or VllmFromDisk(project, stack)
+        if project.spec.merge == "memory" and (engine := _in_place(project, stack)):
+            yield engine
+            return
+        last = stack.enter_context(ExitStack())
+
+        def from_disk(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+            """Start an engine from the checkpoint that mergekit writes."""
+            last.close()  # before the next one wants its memory
+            with merged_on_disk(project, coefficients) as folder:
+                merges = last.enter_context(checkpoint_in_vllm(project, folder))
+                return merges(coefficients)
+
+        yield from_disk
 
 
 @contextmanager
-def checkpoint_in_vllm(
-    project: Project, folder: Path
-) -> Iterator[Callable[[Mapping[str, float]], Mapping[str, Measure]]]:
+def checkpoint_in_vllm(project: Project, folder: Path) -> Iterator[Merges]:
     """Open the checkpoint in a folder in vLLM, whatever the coefficients."""
     args = engine_args(project, folder)
     with ExitStack() as stack:

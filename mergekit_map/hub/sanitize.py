@@ -20,11 +20,7 @@ from typing import Any
 
 from mergekit_map.config.yaml_file import MODEL_KEYS, MergeConfig
 from mergekit_map.errors import ArtifactError, ConfigError
-from mergekit_map.models.references import (
-    ModelPart,
-    Reference,
-    referenced_models,
-)
+from mergekit_map.models.references import ModelPart, Reference, referenced_models
 from mergekit_map.utils.text import secrets, unused_name
 
 RUN_FOLDER = "mergekit-map"  # where the search lies in a repository

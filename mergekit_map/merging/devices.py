@@ -16,7 +16,7 @@ import gc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import psutil
 import torch
@@ -178,15 +178,11 @@ def _room(where: str, free: int | None, parts: Mapping[str, int]) -> Room:
     return Room(", ".join(uses), where, sum(parts.values()), free)
 
 
-@dataclass(frozen=True)
-class _Bytes:
+class _Bytes(NamedTuple):
+    """The sizes of a merge; a recording has them all."""
+
     held: int  # of base and task vectors, in the type that merges are computed in
     shipped: int  # of the merged model, in the type that it is written in
-
-    @property
-    def recorded(self) -> int:
-        """Return the size of a recording: base, task vectors, and a merge."""
-        return self.held + self.shipped
 
 
 def _bytes(space: MergeSpace, models: Sequence[Mapping[str, TensorHeader]]) -> _Bytes:
@@ -224,7 +220,7 @@ def room_of(
     if not headers:
         return None, None, None
     sizes = _bytes(space, headers)
-    recorded = [_bytes(s, headers).recorded for s in (space, beside) if s]
+    recorded = [sum(_bytes(s, headers)) for s in (space, beside) if s]
     parts = {"base, task vectors and a merge": sum(recorded)}
     disk = _room(str(recordings_folder()), free_bytes(), parts)
     on_disk = disk if spec.merge == "memory" else None
@@ -271,7 +267,7 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
 
 def recording_bytes(space: MergeSpace) -> int:
     """Estimate the size of a recording from headers."""
-    return _bytes_by_headers(space).recorded
+    return sum(_bytes_by_headers(space))
 
 
 def _bytes_by_headers(space: MergeSpace) -> _Bytes:

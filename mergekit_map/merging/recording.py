@@ -9,7 +9,6 @@ its name when all its files are on the disk.
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import itertools
 import os
@@ -194,12 +193,17 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         if sum(map(tensor_bytes, waiting.values())) >= _SHARD_BYTES:
             flush()
 
+    config = space.config(space.generic(GENERIC))
+    twin = {"merge_method": recordable_method(config["merge_method"])}
+    # Small shards leave memory early.
+    changes = {"safe_serialization": True, "out_shard_size": _SHARD_BYTES}
+    quiet = options.model_copy(update={**changes, "quiet": True})
     models = list(referenced_models(space.template))
     names = ", ".join(Path(name).name for name in models)
     size = bytes_in_words(recording_bytes(space))
     with stage(f"reading the models {names} ({size})"):
         with recording(keep):
-            _write_twin(space, folder / _MODEL, options)
+            write_checkpoint({**config, **twin}, folder / _MODEL, quiet)
         flush()
         model_config = transformers.AutoConfig.from_pretrained(
             folder / _MODEL, trust_remote_code=options.trust_remote_code
@@ -217,36 +221,20 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
                 os.fsync(file.fileno())
 
 
-def _write_twin(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> None:
-    """Write the checkpoint of a merge with the ``map_*`` twin of its method."""
-    config = space.config(space.generic(GENERIC))
-    twin = {"merge_method": recordable_method(config["merge_method"])}
-    # Small shards leave memory early.
-    changes = {"safe_serialization": True, "out_shard_size": _SHARD_BYTES}
-    changes["quiet"] = True
-    write_checkpoint({**config, **twin}, checkpoint, options.model_copy(update=changes))
-
-
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:
     """Return a digest of the content of a merge and of the code that makes it."""
     given = options.model_dump(mode="json")
+    code = sorted(Path(__file__).parent.glob("*.py"))  # which releases may change
     return digest(
         {
             "merges": space_digest(merge_identity(space, options)),
             "order": space.names,  # in which terms are added
-            "code": _own_code(),
+            "code": digest([[path.name, sha256_of_file(path)] for path in code]),
             "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
             "machine": _machine(space, options),
             "options": {name: given[name] for name in _OPTIONS},
         }
     )
-
-
-@functools.cache
-def _own_code() -> str:
-    """Return a digest of the code that prepares tensors, which releases may change."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return digest([[path.name, sha256_of_file(path)] for path in files])
 
 
 def _machine(space: MergeSpace, options: MergeOptions) -> list[Any]:

@@ -140,18 +140,15 @@ def read_facts(
         return None, findings
     kind = str((config.architectures or [""])[0])
     is_whole = kind.endswith("ForConditionalGeneration")
-    if kind.endswith(_OTHER_HEADS) or (is_whole and _has_no_causal(config)):
+    # transformers knows some models, such as T5, but no causal one of them.
+    is_known = type(config) in MODEL_MAPPING
+    has_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or not is_known
+    if kind.endswith(_OTHER_HEADS) or (is_whole and not has_causal):
         cause = f"it is a {kind}, which is no causal language model"
         advice = "take the language model that it was trained from"
         findings.append(Finding("head", "error", cause, advice))
     unread = frozenset(finding.code for finding in findings)
     return ModelFacts(name, files, config, tokenizer, headers or {}, unread), findings
-
-
-def _has_no_causal(config: PretrainedConfig) -> bool:
-    """Whether transformers knows the model, such as T5, but no causal one of it."""
-    kind = type(config)
-    return kind in MODEL_MAPPING and kind not in MODEL_FOR_CAUSAL_LM_MAPPING
 
 
 def _read_config(

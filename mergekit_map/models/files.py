@@ -229,10 +229,13 @@ class ModelFiles:
         return weight_map
 
 
-def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
+def find_model(
+    reference: str, *, weights: bool = True, here: bool = False
+) -> ModelFiles:
     """Find a model or adapter, downloading what mergekit would download.
 
-    Without ``weights``, those of a repository stay on the Hub unless they are here.
+    Without ``weights``, those of a repository stay on the Hub unless they are here; if
+    all is ``here``, the Hub is not asked.
 
     Raises:
         MergeError: there is no such folder or Hub repository, or it holds no model.
@@ -241,7 +244,7 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
     if part.is_folder:
         return _open_folder(part, Path(part.path))
     patterns = [f"*{s}" for s in (*_DESCRIPTIONS, *([_WEIGHTS] if weights else []))]
-    return _open_folder(part, _download(part, patterns))
+    return _open_folder(part, _download(part, patterns, here=here))
 
 
 def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
@@ -270,11 +273,14 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
     )
 
 
-def _download(part: ModelPart, patterns: list[str]) -> Path:
+def _download(part: ModelPart, patterns: list[str], *, here: bool) -> Path:
     path = part.path
     try:
         folder = huggingface_hub.snapshot_download(
-            path, revision=part.revision or None, allow_patterns=patterns
+            path,
+            revision=part.revision or None,
+            allow_patterns=patterns,
+            local_files_only=here,
         )
     except (HFValidationError, HTTPError, OSError) as error:
         why = f"the Hub does not give it: {_said(error)}"
@@ -311,8 +317,8 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
             for name, t in file.tensors.items()
         }
         for header in found.values():
-            sound = all(isinstance(n, int) and n >= 0 for n in header.shape)
-            if not (sound and header.n_elements < 1 << 50 and header.dtype.isalnum()):
+            is_sound = header.dtype.isidentifier() and header.n_elements < 1 << 50
+            if not (is_sound and all(n >= 0 for n in header.shape)):
                 raise ValueError(f"the type or shape of {header.name!r:.200} is none")
         return found
     except Exception as error:  # noqa: BLE001 - of any kind, by the Hub's client
@@ -323,14 +329,15 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
         ) from None
 
 
-def fingerprint(reference: str) -> str:
+def fingerprint(reference: str, *, here: bool = False) -> str:
     """Return a digest of the content of a model: all that a loader may read of it.
 
-    The same model at another path has the same fingerprint.
+    The same model at another path has the same fingerprint. If all is ``here``, the Hub
+    is not asked.
     """
     digests = []
     for part in Reference.parse(reference).parts:
-        folder = find_model(str(part)).folder
+        folder = find_model(str(part), here=here).folder
         paths = {p.relative_to(folder).as_posix(): p for p in _read_by_loaders(folder)}
         lines = [f"{name} {digest_of_file(paths[name])}\n" for name in sorted(paths)]
         digests.append(sha256("".join(lines))[:16])
@@ -339,7 +346,8 @@ def fingerprint(reference: str) -> str:
 
 def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
     """Raise MergeError if a model is another one; files as they were are not read."""
-    if replaced := [m for m, found in fingerprints.items() if fingerprint(m) != found]:
+    again = {model: fingerprint(model, here=True) for model in fingerprints}
+    if replaced := [model for model in again if again[model] != fingerprints[model]]:
         raise MergeError(
             f"{' and '.join(replaced)} changed while merges of it were measured, so "
             "that others would stand beside them under the same name; put back what "

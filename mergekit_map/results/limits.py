@@ -344,7 +344,7 @@ def reason(front: Front) -> str:
         )
     points = front.measured_points
     if not select.limited and len(points) and not keep_limits(front, points).any():
-        text = "Every measured merge is significantly worse than the base on some task"
+        text = "Every measured merge is worse than the base on some task"
         return f"{text}; the {merge} is the nearest."
     weights = Request.of(front).task_weights()
     counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())

@@ -67,15 +67,18 @@ def end_search(
     anchors: Anchors,
     measure_all: MeasureAll,
     surrogates: Mapping[str, Surrogate] | None = None,
+    others: Callable[[], list[Evaluation]] = list,
 ) -> StudyResult:
     """Measure points that show the front, then the chosen one; fit them all.
 
     ``anchors`` has the values of the reference points; ``surrogates`` may pass those
-    that were fitted to ``known``.
+    that were fitted to ``known``. Predictions are those of a fit that has ``others``,
+    too: what earlier searches measured for other choices or budgets.
     """
     fitted = surrogates or study.fit(known)
     end = _End(study, anchors, measure_all, list(known), fitted)
     rows, selected = end.choose(end.shown_front())
+    end.take(others())
     return StudyResult(end.surrogates, [study.named(row) for row in rows], selected)
 
 
@@ -135,12 +138,13 @@ class _End:
         return int(improvements((Y - worst) / width, (there - worst) / width).argmax())
 
     def _measure(self, points: FloatArray) -> None:
-        """Measure points, and fit again if any is new."""
         named = map(self.study.named, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
+        self.take(self.measure_all(planned, self.surrogates))
+
+    def take(self, measured: Sequence[Evaluation]) -> None:
+        """Fit again if any measurement is new; a failure never replaces a value."""
         before = {e.key: e for e in self.known}
-        measured = self.measure_all(planned, self.surrogates)
-        # A failure never replaces a value.
         new = {e.key: e for e in measured if not (e.failed and e.key in before)}
         if any(before.get(key) is not e for key, e in new.items()):
             self.known = list((before | new).values())

@@ -75,7 +75,8 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
         measure_all([one for one in planned if one[0] != "anchor"], surrogates)
         rounds.append(planned)
     anchors = reference_values(study, latest, log)
-    result = end_search(study, latest, anchors, measure_all, surrogates)
+    others = partial(_fittable, study, log)
+    result = end_search(study, latest, anchors, measure_all, surrogates, others)
     if not study.search.refines:
         return result
     spent = n_spent(study, rounds, latest)
@@ -119,8 +120,12 @@ def _measure(
         X = study.vectors(c for _, c in planned)
         foretold = dict(zip(keys, predict(surrogates, X), strict=True))
     measure(study, planned, evaluate, log, foretold)
+    return [e for e in _fittable(study, log) if e.key[0] in keys]
+
+
+def _fittable(study: Study, log: EvaluationLog) -> list[Evaluation]:
     own = own_evaluations(study, log)
-    return [e for e in own if e.key[0] in keys and (e.failed or is_fitted(e))]
+    return [e for e in own if e.failed or is_fitted(e)]
 
 
 def _visible_after(
@@ -134,7 +139,7 @@ def _visible_after(
     otherwise without them.
     """
     requested = {merge_key(c) for candidates in rounds for _, c in candidates}
-    usable = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
+    usable = _fittable(study, log)
     if not rounds:
         return [e for e in usable if e.role != "front"]
     # A requested merge may also be a point of the front. That line counts only where it

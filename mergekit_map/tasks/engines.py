@@ -144,11 +144,7 @@ def require_vllm() -> str:
 
 @contextmanager
 def vllm_model(folder: Path, **args: Any) -> Iterator[Any]:
-    """Open a checkpoint with vLLM, as lm-eval does, and release all of it at the end.
-
-    Raises:
-        MergeError: vLLM cannot open it.
-    """
+    """Open a checkpoint as lm-eval does, or raise MergeError; release it at the end."""
     lm = _open_vllm(folder, args)
     from vllm.distributed import cleanup_dist_env_and_memory
 

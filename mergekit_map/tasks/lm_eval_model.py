@@ -129,11 +129,7 @@ def make_harness_model(
 
 
 def open_backend(folder: Path, backend: BackendSpec, batch_size: BatchSize) -> LM:
-    """Load a checkpoint with another model class of lm-eval.
-
-    Raises:
-        EvaluationError: there is no such class, or it cannot load the checkpoint.
-    """
+    """Load a checkpoint with a model class of lm-eval, or raise EvaluationError."""
     arguments = {"pretrained": str(folder), "batch_size": _rows(batch_size)}
     arguments |= backend.args
     try:
@@ -153,11 +149,7 @@ def _rows(batch_size: BatchSize) -> int:
 
 
 def prepare_harness(task: HarnessTask, lm: Any) -> PreparedTask:
-    """Bind the task's requests to a model class of lm-eval.
-
-    Raises:
-        EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
-    """
+    """Bind the task's requests to a model of lm-eval, or raise EvaluationError."""
     if isinstance(lm, HarnessModel) and lm.prefix_token_id is None:
         raise EvaluationError(
             "lm-eval needs a tokenizer with a BOS or EOS token, this one has neither; "

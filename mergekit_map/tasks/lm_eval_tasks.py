@@ -56,6 +56,7 @@ SCORED = frozenset({"loglikelihood", "loglikelihood_rolling"})
 # the mean is divided by.
 _MEANS = {
     metrics.mean: 1.0,
+    np.mean: 1.0,  # of some tasks
     metrics.perplexity: -1.0,
     metrics.weighted_perplexity: -1.0,
     metrics.bits_per_byte: -math.log(2),
@@ -64,7 +65,9 @@ EXPONENTIAL = (metrics.perplexity, metrics.weighted_perplexity)
 # By name, for lm-eval's own aggregations; a task's own may be on another scale.
 _RANGES: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
-    **dict.fromkeys(("acc_all", "exact_match", "f1"), (0.0, 1.0)),
+    **dict.fromkeys(("acc_all", "exact_match", "f1", "em", "math_verify"), (0.0, 1.0)),
+    **dict.fromkeys(("pass@1", "pass_at_1", "contains"), (0.0, 1.0)),
+    **dict.fromkeys((f"prompt_level_{k}_acc" for k in ("strict", "loose")), (0.0, 1.0)),
     "mcc": (-1.0, 1.0),
     **dict.fromkeys(("bleu", "chrf", "chrf++"), (0.0, 100.0)),
     **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), (1.0, None)),
@@ -109,7 +112,7 @@ class HarnessTask:
 
         In a group, a ratio is not: the weight of a document there depends on others.
         """
-        averages = _MEANS if len(self.sizes) == 1 else {metrics.mean}
+        averages = _MEANS if len(self.sizes) == 1 else {metrics.mean, np.mean}
         return all(self.aggregation(leaf) in averages for leaf in self.sizes)
 
     @property
@@ -130,17 +133,18 @@ class HarnessTask:
 
 
 def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
-    """Find the task, rehearse it and build its requests.
-
-    Raises:
-        InvalidTask: no such task, data, metric or filter, or the rehearsal failed.
-    """
+    """Find the task, rehearse it and build its requests, or raise InvalidTask."""
     with quiet(), separate_randomness(), cached_templates():
         loaded = find_tasks(spec.lm_eval, directory)
         subject = _choose_subject(loaded, spec)
         _set_shots(loaded, spec)
         with setting_up():
             build_requests(loaded, spec.limit)
+        tasks = loaded["tasks"]
+        runs_code = any(getattr(t, "UNSAFE_CODE", False) for t in tasks.values())
+        if runs_code and not spec.confirm_run_unsafe_code:
+            text = "it runs code that a model writes, on this machine; true allows it"
+            raise InvalidTask(("confirm_run_unsafe_code",), text)
         model = DummyLM()
         # Its own does not take an empty prompt.
         model.generate_until = lambda requests, **_: ["lol"] * len(requests)
@@ -152,7 +156,6 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
                 confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
             )
         readings = results["results"]
-        tasks = loaded["tasks"]
         if spec.metric == ANSWER_TOKENS:
             reading, metric = _answer_tokens(loaded, spec)
             parts = list(tasks)
@@ -165,7 +168,7 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         spec=spec,
         metric=metric,
         fingerprint=_fingerprint(loaded, subject, reading, spec),
-        loaded=loaded,
+        loaded={**loaded, "tasks": {leaf: tasks[leaf] for leaf in parts}},
         subject=subject,
         reading=reading,
         sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
@@ -332,12 +335,12 @@ def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Me
         text = f"{ANSWER_TOKENS!r} are counted before any filter; remove this key"
         raise InvalidTask(("filter",), text)
     for name, task in loaded["tasks"].items():
-        if task.OUTPUT_TYPE != GENERATED:
+        if others := {i.request_type for i in task.instances} - {GENERATED}:
             raise InvalidTask(
                 ("metric",),
                 f"{ANSWER_TOKENS!r} is the length of what a model generates, but task "
-                f"{name!r} has it choose or scores text ({task.OUTPUT_TYPE}); take a "
-                "task that generates, such as gsm8k",
+                f"{name!r} has it choose or scores text ({', '.join(sorted(others))}); "
+                "take a task that generates, such as gsm8k",
             )
     lower, upper = spec.range or (0.0, None)
     metric = Metric(spec.direction == "maximize", lower, upper, unit="tokens")
@@ -481,10 +484,11 @@ def standard_error(
     Others of lm-eval (f1, mcc, bleu), which it bootstraps, have that of the jackknife.
     Of a median and of a task's own none is known: the latter may take minutes.
     """
-    if len(results) < 2 or aggregation.__module__ != metrics.__name__:
+    if len(results) < 2:
         return None
     if aggregation not in _MEANS:
-        is_smooth = aggregation is not metrics.median
+        is_own = aggregation.__module__ == metrics.__name__
+        is_smooth = is_own and aggregation is not metrics.median
         return _jackknife(aggregation, results) if is_smooth else None
     if aggregation is metrics.mean:
         return float(metrics.mean_stderr(results))

@@ -19,6 +19,8 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
 from typing import Any, Literal, TypeAlias
 from unittest.mock import patch
 
@@ -102,7 +104,8 @@ def grow_trees(
     trees: list[Tree] = []
     for index in sorted(range(len(requests)), key=lambda i: (requests[i].inputs, i)):
         inputs = requests[index].inputs
-        shared = _count_common(trees[-1].last, inputs) if trees else 0
+        last = trees[-1].last if trees else ()
+        shared = sum(takewhile(bool, map(eq, last, inputs)))  # tokens at the start
         if not trees or not _joins(trees[-1], len(inputs), shared, width, longest):
             trees.append(Tree())
             shared = 0
@@ -129,12 +132,6 @@ def _work(tokens: int, width: int) -> int:
     The layers take as long for a token as attention to ``6 * width`` tokens.
     """
     return 6 * width * tokens + tokens**2
-
-
-def _count_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Count the tokens that both begin with."""
-    differing = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differing, min(len(one), len(other)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,11 +269,7 @@ def likelihoods(
     *,
     in_trees: bool,
 ) -> Likelihoods:
-    """Return a scorer whose passes of these requests fit in memory.
-
-    Raises:
-        torch.OutOfMemoryError: one token does not fit.
-    """
+    """Return a scorer whose passes fit in memory, or raise OutOfMemoryError."""
     rows = None if batch_size == "auto" else batch_size
     on_cpu = model.device.type == "cpu"
     width = model.config.get_text_config().hidden_size if in_trees else None

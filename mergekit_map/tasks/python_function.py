@@ -24,7 +24,13 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PythonTask
-from mergekit_map.errors import EvaluationError, InvalidTask, in_words, nearest
+from mergekit_map.errors import (
+    EvaluationError,
+    InvalidTask,
+    MergeError,
+    in_words,
+    nearest,
+)
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.tasks.base import (
     PreparedTask,
@@ -53,15 +59,11 @@ class PythonFunction:
 
     def __reduce__(self) -> tuple[Callable[..., PythonFunction], tuple[Any, ...]]:
         # A worker imports it again: here another task may have, with its module.
-        return load_function, self.source
+        return _load_again, (self.fingerprint, *self.source)
 
 
 def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunction:
-    """Import the function, looking into ``directory`` first.
-
-    Raises:
-        InvalidTask: it cannot be imported, or not called with model and tokenizer.
-    """
+    """Import the function, looking into ``directory`` first, or raise InvalidTask."""
     module_name, _, function_name = spec.python.partition(":")
     module = _import(module_name, directory)
     function = vars(module).get(function_name)
@@ -91,6 +93,13 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
     digest = fingerprint(*identity)
     source = (name, spec, directory)
     return PythonFunction(name, function, metric, digest, partial, source)
+
+
+def _load_again(known: str, *source: Any) -> PythonFunction:
+    task = load_function(*source)
+    if task.fingerprint != known:
+        raise MergeError(f"the code of task {task.name!r} changed; start again")
+    return task
 
 
 def prepare_function(

@@ -47,11 +47,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def append_durably(path: Path, data: bytes) -> None:
-    """Append to a file and flush it to the disk.
-
-    Raises:
-        ArtifactError: the disk is full, for example.
-    """
+    """Append to a file and flush it to the disk, or raise ArtifactError."""
     try:
         with path.open("ab") as file:
             file.write(data)

@@ -55,7 +55,8 @@ class Opening:
 
     project: bytes
     paths: Sequence[str]  # where its modules are
-    sources: Sequence[str]  # modules that are named by their paths
+    # Files of modules, and when they were written, by the names that lm-eval gave them.
+    sources: Mapping[str, tuple[str, int]]
     threads: int  # of each worker
 
 

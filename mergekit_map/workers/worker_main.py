@@ -9,7 +9,6 @@ import importlib.util
 import os
 import pickle
 import sys
-from pathlib import Path
 
 import torch
 
@@ -24,11 +23,7 @@ _OPENED: list[Worker] = []  # one at most
 
 
 def packed(project: Project, count: int, threads: int | None = None) -> Opening:
-    """Pack a project for ``count`` workers.
-
-    Raises:
-        ConfigError: a part of it cannot be sent.
-    """
+    """Pack a project for ``count`` workers, or raise ConfigError."""
     try:
         content = pickle.dumps(project)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -36,11 +31,16 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
             f"what is measured cannot be sent to workers ({error}); define it at the "
             "top of a module, or search without --workers"
         ) from None
-    by_path = (name for name in sys.modules if Path(name).is_absolute())
+    # lm-eval's tasks bring modules, which it names by their paths or as its own.
+    files = {
+        name: (str(module.__file__), module.__mtime__)
+        for name, module in [*sys.modules.items()]
+        if hasattr(module, "__mtime__") and os.fsencode(name) in content
+    }
     return Opening(
         project=content,
         paths=[str(project.directory), *sys.path],
-        sources=[name for name in by_path if os.fsencode(name) in content],
+        sources=files,
         threads=threads or max(1, torch.get_num_threads() // count),
     )
 
@@ -63,8 +63,10 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
 def _open(opening: Opening) -> Worker:
     sys.path[:] = opening.paths
     torch.set_num_threads(opening.threads)
-    for name in opening.sources:  # lm-eval names these modules by their paths
-        spec = importlib.util.spec_from_file_location(name, f"{name}.py")
+    for name, (file, written) in opening.sources.items():
+        if os.stat(file).st_mtime_ns != written:
+            raise MergeError(f"{file} changed; start again")
+        spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
         module = sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from mergekit_map.errors import ConfigError
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.types import Metric
@@ -20,6 +22,7 @@ from mergekit_map.utils.text import redact
 
 _logger = logging.getLogger(__name__)
 _WIDTH = 78
+_RUNNING = threading.RLock()  # held by the thread that merges
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,11 @@ def _counted(e: Evaluation) -> object:
 @contextmanager
 def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
     """Send progress to callbacks, by default a line; other bars are off beside it."""
+    if not _RUNNING.acquire(blocking=False):
+        raise ConfigError(
+            "another thread of this process merges, and would change the random "
+            "numbers of this one; start a process for each search"
+        )
     given = [ProgressLine()] if callbacks is None else callbacks
     from transformers.utils import logging as logging_of_models  # not to select
 
@@ -170,3 +178,4 @@ def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
             line.clear()
         if bars:
             logging_of_models.enable_progress_bar()  # type: ignore[no-untyped-call]
+        _RUNNING.release()

@@ -41,6 +41,7 @@ from mergekit_map.utils.files import (
     write_atomically,
 )
 from mergekit_map.utils.progress import warn
+from mergekit_map.utils.text import listed
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
@@ -187,6 +188,9 @@ def _begin(
     before, changed = _measured_before(folder), "the configuration"
     if before is not None:
         changed = changes_in_words(before.identity, project.identity)
+        now, then = _manifest(project, study).packages, before.packages
+        if others := [f"{n} {v}" for n, v in then.items() if now.get(n, v) != v]:
+            warn(f"earlier measurements are those of {listed(others)}")
     write_record(folder.plan, _search_plan(project, study, folder, ahead))
     folder.manifest.unlink(missing_ok=True)
     write_atomically(folder.config, project.file.text)

@@ -9,11 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import HfApi, constants
 
 from mergekit_map.errors import MergeError
 from mergekit_map.models import files
-from mergekit_map.models.files import digest_of_file, find_model, fingerprint
+from mergekit_map.models.files import (
+    digest_of_file,
+    find_model,
+    fingerprint,
+    refuse_replaced,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +86,8 @@ def test_a_hub_that_does_not_answer_is_an_error(
         find_model("me/far", weights=False)
     with pytest.raises(MergeError, match=r"does not give their headers: .*refused"):
         find_model("me/near", weights=False).headers()
+    monkeypatch.setattr(HfApi, "repo_info", None)  # what is here is asked no more
+    refuse_replaced({"me/near": fingerprint("me/near", here=True)})
 
 
 @pytest.fixture

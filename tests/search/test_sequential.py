@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 from fakes import Recorder, changed, front_of, line, logged, make_study, run
 
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log import by_merge, merge_key, open_log
-from mergekit_map.results.surrogates import predict
+from mergekit_map.results.surrogates import fit_again, predict
 from mergekit_map.search.checks import forecast
 from mergekit_map.search.measure import missing_of
 from mergekit_map.search.planning import design
@@ -184,12 +186,17 @@ def test_a_search_that_goes_on_keeps_what_was_measured_and_measures_nothing_twic
     searched = merges(tmp_path, "anchor", "design", "refinement")
     assert 8 < len(searched) <= 12
     assert {s.quality.n for s in result.surrogates.values()} == {len(merges(tmp_path))}
-    # And once more nothing changes; nor does a smaller budget ask for anything.
+    # And once more nothing changes.
     whole = (tmp_path / "front.json").read_bytes()
     again = Recorder(rippled)
     run(more, tmp_path, again)
     assert again.calls == []
     assert (tmp_path / "front.json").read_bytes() == whole
+    # What a smaller budget or another choice does not ask for is fitted all the same.
+    other = replace(few, select=SelectSpec(prefer={next(iter(few.tasks)): 1}))
+    for study in (few, other):
+        run(study, tmp_path, evaluate)
+        assert fit_again(front_of(tmp_path), logged(tmp_path))
 
 
 def test_recommended_points_are_measured_and_nothing_measured_dominates_them(

@@ -72,7 +72,7 @@ def test_a_metric_that_a_task_computes_itself_has_no_known_range(folder: Path) -
 def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None:
     write_choices(folder, unsafe_code=True)
 
-    with pytest.raises(InvalidTask, match="Set confirm_run_unsafe_code=True"):
+    with pytest.raises(InvalidTask, match="it runs code that a model writes"):
         load(folder, "choices.yaml", "acc")
     task = load(folder, "choices.yaml", "acc", confirm_run_unsafe_code=True)
 

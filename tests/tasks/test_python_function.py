@@ -10,7 +10,7 @@ import torch
 from task_files import Bench
 
 from mergekit_map.config.tasks import PythonTask
-from mergekit_map.errors import EvaluationError, InvalidTask
+from mergekit_map.errors import EvaluationError, InvalidTask, MergeError
 from mergekit_map.tasks.python_function import (
     PythonFunction,
     load_function,
@@ -199,12 +199,15 @@ def test_the_fingerprint_changes_with_the_file_and_what_it_imports_beside_it(
         (folder / name).write_text(f"{code}\ndef score(model, tokenizer): return 1\n")
     module = next(iter(files)).removesuffix(".py").replace("/", ".")
     spec = PythonTask(python=f"{module}:score", direction="maximize")
-    before = load_function("mine", spec, folder).fingerprint
+    task = load_function("mine", spec, folder)
+    before, sent = task.fingerprint, pickle.dumps(task)  # to a worker
     assert load_function("mine", spec, folder).fingerprint == before
     with (folder / list(files)[-1]).open("a") as file:
         file.write("K = 2\n")
 
     assert load_function("mine", spec, folder).fingerprint != before
+    with pytest.raises(MergeError, match="the code of task 'mine' changed"):
+        pickle.loads(sent)
 
 
 def test_two_functions_of_one_module_reach_a_worker(folder: Path) -> None:

@@ -82,7 +82,10 @@ def inspect(
         inspection = replace(inspection, probe=probe_config(config, options, **models))
     if inspection.probe is not None:
         _show_probe(inspection.probe)
-    _show_verdict(inspection)
+    counts = Counter(severity for severity, _ in _issues(inspection))
+    able = "a search can start" if inspection.mergeable else "no search can start"
+    style = "bold" if inspection.mergeable else _STYLES["error"]
+    _print(f"Errors: {counts['error']}, warnings: {counts['warning']}; {able}.", style)
     set_output(json=plain(asdict(inspection)))
     if output_options().quiet and not inspection.mergeable:
         errors = (text for severity, text in _issues(inspection) if severity == "error")
@@ -155,13 +158,6 @@ def _show_probe(probe: Probe) -> None:
     _print(f"- memory: about {bytes_in_words(probe.peak_bytes)}")
     duration = timedelta(seconds=math.ceil(3600 * probe.expected_hours))
     _print(f"- the whole search: about {duration}")
-
-
-def _show_verdict(inspection: Inspection) -> None:
-    counts = Counter(severity for severity, _ in _issues(inspection))
-    able = "a search can start" if inspection.mergeable else "no search can start"
-    style = "bold" if inspection.mergeable else _STYLES["error"]
-    _print(f"Errors: {counts['error']}, warnings: {counts['warning']}; {able}.", style)
 
 
 def _print(text: str, style: str = "") -> None:
