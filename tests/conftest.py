@@ -40,7 +40,7 @@ torch.set_num_threads(1)
 gc.disable()
 transformers.utils.logging.disable_progress_bar()
 
-pytest_plugins = ["run_v1"]
+pytest_plugins = ["hub_server", "run_v1"]
 MOST_PROCESSES = 4  # of more than a gigabyte each
 
 TESTS = pytest.StashKey[Iterator[int]]()

@@ -86,6 +86,15 @@ def go_online(patch: pytest.MonkeyPatch, hub: Hub) -> None:
     patch.setenv("HF_TOKEN", TOKEN)
 
 
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A new server, for commands within this process."""
+    huggingface_hub.utils.disable_progress_bars()
+    with serve() as served:
+        go_online(monkeypatch, served)
+        yield served
+
+
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
         """Say nothing of who hangs up, as one that is killed does."""

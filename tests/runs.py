@@ -17,6 +17,9 @@ from mergekit.scripts import run_yaml
 from safetensors.torch import load_file
 
 from mergekit_map.cli.main import main
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.validation import check_merge
 
 
 def write(config: dict[str, Any], name: str = "config.yml") -> None:
@@ -157,6 +160,13 @@ def write_plain(
     }
     write(content)
     return content
+
+
+def space_of(merge: dict[str, Any]) -> MergeSpace:
+    assert check_merge(merge) == []
+    space, problems = build_space(merge, SearchSpec())
+    assert problems == []
+    return space
 
 
 def write_texts(*names: str, **options: Any) -> dict[str, Any]:

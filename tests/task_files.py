@@ -96,7 +96,6 @@ def by_lm_eval(
             task_manager=manager,
             **options,
         )
-    assert results is not None
     return dict(results)
 
 
@@ -153,15 +152,7 @@ def write_choices(folder: Path, name: str = "choices", **changes: Any) -> Path:
         }
         for i in range(52)
     ]
-    files = {
-        "test": str(write_jsonl(folder / f"{name}.jsonl", rows[:40])),
-        "train": str(write_jsonl(folder / f"{name}_train.jsonl", rows[40:])),
-    }
     config = {
-        "task": name,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": files},
-        "test_split": "test",
         "fewshot_split": "train",
         "output_type": "multiple_choice",
         "doc_to_text": "Question: {{question}}\nAnswer:",
@@ -173,14 +164,16 @@ def write_choices(folder: Path, name: str = "choices", **changes: Any) -> Path:
         ],
         **changes,
     }
-    return write_yaml(folder / f"{name}.yaml", config)
+    return _write_task(folder, name, rows[:40], rows[40:], **config)
 
 
 def _write_task(
-    folder: Path, name: str, rows: list[dict[str, str]], **config: Any
+    folder: Path, name: str, rows: list[Any], examples: Any = (), **config: Any
 ) -> Path:
     """Write a task and its documents, of answers that are right or wrong by default."""
     files = {"test": str(write_jsonl(folder / f"{name}.jsonl", rows))}
+    if examples:
+        files["train"] = str(write_jsonl(folder / f"{name}_train.jsonl", examples))
     read = {"dataset_path": "json", "dataset_kwargs": {"data_files": files}}
     exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
     about = {"task": name, "test_split": "test", "metric_list": [exact]}

@@ -6,7 +6,6 @@ exit code 2 and a message that names the place, and must not evaluate anything.
 
 from __future__ import annotations
 
-import copy
 import re
 import shutil
 from collections.abc import Callable
@@ -160,10 +159,6 @@ CASES: dict[str, tuple[Change, str]] = {
         put("models", 0, "model", "nobody/nothing"),
         r"there is no folder 'nobody/nothing', and the cache",
     ),
-    "model twice": (
-        lambda config, _: config["models"].append(copy.deepcopy(config["models"][0])),
-        r"stands twice",
-    ),
     "model under two names": (
         lambda config, _: config["models"][1].update(
             model=f"{config['models'][0]['model']}/."
@@ -185,7 +180,7 @@ CASES: dict[str, tuple[Change, str]] = {
         r"\d+: models\[0\].model: mergekit refuses this: Can't parse .*a\+b\+c",
     ),
     "longer than a path": (
-        lambda config, _: config["models"][0].update(model="x" * 5000),
+        put("models", 0, "model", "x" * 5000),
         r"\d+: models\[0\].model: a model is written as text .*, got 'xxx",
     ),
     "copy of the base": (copied("base"), r"does not differ from base"),
@@ -293,7 +288,8 @@ def test_problems_of_tasks_hide_none_of_the_search(good: dict[str, Any]) -> None
     message = search(good)
 
     assert message.startswith("3 problems in config.yml: ")
-    assert "map.search.evaluations: 4 reference points are always" in message
+    few = "map.search.evaluations: 4 reference points are always .* at least 2 more"
+    assert re.search(few, message)
     assert "map.select.not_worse_than: there is no 'sup' to compare with" in message
 
 

@@ -25,6 +25,7 @@ def log() -> list[bytes]:
 
 def test_what_was_chosen_last_is_still_chosen() -> None:
     recipe = Path("run/recipe.yml").read_text()
+    Path("run/recipes/006.yml").write_text("gone")  # only the first is read
     front = front_of(Path("run"))
 
     selection = mergekit_map.select_point(Path("run"))

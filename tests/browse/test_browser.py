@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
@@ -34,8 +34,6 @@ from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.workflows.chat import open_chat
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def press(
     return run_apart(look())
 
 
-def run_apart(look: Coroutine[Any, Any, T]) -> T:
+def run_apart(look: Coroutine[Any, Any, Any]) -> Any:
     """Run in a loop of its own: Playwright has one in the main thread."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, look).result()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 import yaml
-from hub_server import TOKEN, Hub, Repository, go_online, serve
+from hub_server import TOKEN, Hub, Repository
 from runs import invoke, write_plain, write_texts
 
 REPO = "me/merged"
@@ -41,13 +40,9 @@ def merged(family: dict[str, Path], module_folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def hub(merged: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A new server, for commands within this process."""
+@pytest.fixture(autouse=True)
+def _there(merged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(merged)
-    with serve() as served:
-        go_online(monkeypatch, served)
-        yield served
 
 
 def test_without_a_terminal_nothing_is_uploaded(hub: Hub) -> None:

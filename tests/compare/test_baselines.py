@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from mergekit.options import MergeOptions
+from runs import space_of
 from safetensors.numpy import load_file
 
 from mergekit_map.compare.baselines import (
@@ -20,10 +21,9 @@ from mergekit_map.compare.baselines import (
     task_arithmetic,
     whole_merges,
 )
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import merge_identity
-from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import check_merge
 
 OPTIONS = MergeOptions(random_seed=3, quiet=True)
@@ -42,11 +42,7 @@ def searched(
         "dtype": "float32",
         **more,
     }
-    config = {key: value for key, value in config.items() if value is not None}
-    space, problems = build_space(config, SearchSpec())
-    assert problems == []
-    assert space is not None
-    return space
+    return space_of({k: value for k, value in config.items() if value is not None})
 
 
 def merged(space: MergeSpace, folder: Path) -> Array:

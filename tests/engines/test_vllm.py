@@ -106,7 +106,6 @@ def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
 
     assert opened(config) is VllmFromDisk
     gap = re.search(r"is up to (\S+) nats", caplog.text)
-    assert gap is not None
     assert float(gap[1]) > 0.01
 
 

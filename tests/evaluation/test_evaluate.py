@@ -93,9 +93,7 @@ def measure(model, tokenizer):
 def test_a_model_that_is_replaced_stops_the_search_before_a_mixture_is_measured(
     family: dict[str, Path], merge: str
 ) -> None:
-    for name in ("base", "a", "b"):
-        shutil.copytree(family[name], name)
-    here = {name: name for name in ("base", "a", "b")}
+    here = {n: shutil.copytree(family[n], n) for n in ("base", "a", "b")}
     config = write_plain(here, ["measure"], REPLACING, remeasure=0)
     config["map"]["merge"] = merge
     write(config)

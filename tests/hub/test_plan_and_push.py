@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import pytest
 import torch
 import yaml
 from fronts import make_front
-from hub_server import TOKEN, Hub, Repository, go_online, serve
+from hub_server import TOKEN, Hub, Repository
 from huggingface_hub import HfApi
+from run_v1 import DATA
 from safetensors.torch import save_file
 
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
@@ -24,7 +23,6 @@ from mergekit_map.hub.push import Plan, PushOptions, open_hub, plan_push, upload
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import write_record
 
-DATA = Path(__file__).parents[1] / "data"
 REPO = "me/merged"
 # Files that a checkpoint may have beside its weights.
 OPTIONAL = ["additional_chat_templates/tools.jinja", "chat_template.jinja"]
@@ -32,14 +30,6 @@ OPTIONAL += ["added_tokens.json", "generation_config.json", "merges.txt", "vocab
 OPTIONAL += ["special_tokens_map.json", "tokenizer.json", "tokenizer.model"]
 OPTIONAL += ["tokenizer_config.json"]
 POINT = ([(0.7, 0.01), (2.8, 0.02)], [(0.7, 0.03), (2.8, 0.04)])
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    huggingface_hub.utils.disable_progress_bars()
-    with serve() as served:
-        go_online(monkeypatch, served)
-        yield served
 
 
 @pytest.fixture
@@ -86,7 +76,7 @@ def run(merged: Path, tmp_path: Path) -> Path:
     (run / "evaluations.jsonl").write_text("")
     (run / "config.yml").write_text("models: [{model: models/one}, {model: x/two}]\n")
     models = {str(merged.parent / "models" / "one"): "f1", "x/two": "f2"}
-    manifest = json.loads((DATA / "run_v1" / "run" / "manifest.json").read_text())
+    manifest = json.loads((DATA / "run" / "manifest.json").read_text())
     manifest |= {"directory": str(merged.parent), "identity": {"models": models}}
     (run / "manifest.json").write_text(json.dumps(manifest))
     return run

@@ -18,15 +18,14 @@ import transformers
 import yaml
 from mergekit.options import MergeOptions
 from model_files import edit_config, edit_tensors
+from runs import space_of
 from safetensors.torch import load_file
 
-from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
-from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.merging.validation import check_merge
+from mergekit_map.merging.space import MergeSpace
 
 SEED = 7
 OPTIONS = MergeOptions(random_seed=SEED, quiet=True)
@@ -54,14 +53,6 @@ def config(
         ],
         **more,
     }
-
-
-def space_of(merge: dict[str, Any]) -> MergeSpace:
-    assert check_merge(merge) == []
-    space, problems = build_space(merge, SearchSpec())
-    assert problems == []
-    assert space is not None
-    return space
 
 
 def some_coefficients(space: MergeSpace, seed: int = 0) -> dict[str, float]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_space import merge, space_of, weighted
+from runs import space_of
+from test_space import merge, weighted
 
 from mergekit_map.merging.recording import GENERIC
 from mergekit_map.merging.reference_points import (
@@ -73,8 +74,7 @@ def test_a_corner_has_the_name_of_a_model_only_if_it_is_that_model_alone() -> No
 
 
 def test_shares_of_a_whole_have_no_base() -> None:
-    config = merge("linear", "x/one", "y/two")
-    del config["base_model"]
+    config = merge("linear", "x/one", "y/two", base_model=None)
 
     assert list(reference_points(space_of(config)).own) == ["two", "one", "soup"]
 
@@ -105,7 +105,8 @@ def test_other_reference_points_are_linear_merges_with_the_same_settings() -> No
 
 def test_what_is_recorded_is_a_sound_model_without_weights_alike() -> None:
     references = linear_space(space_of(merge("ties", "x/one", "y/two")))
-    shares = space_of(merge("linear", "x/one", "y/two", "z/three"))  # of a whole
+    models = ("x/one", "y/two", "z/three")
+    shares = space_of(merge("linear", *models, base_model=None))  # of a whole
 
     for space, total in ((references, 1), (shares, GENERIC)):
         weights = space.generic(GENERIC).values()

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from mergekit.options import MergeOptions
+from runs import space_of
 
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.config.yaml_file import yaml_text
-from mergekit_map.merging.space import MergeSpace, build_space, check_plan
+from mergekit_map.merging.space import build_space, check_plan
 from mergekit_map.merging.validation import check_merge
 
 
@@ -22,13 +21,6 @@ def merge(method: str = "task_arithmetic", *models: Any, **more: Any) -> dict[st
 
 def weighted(model: str, weight: Any) -> dict[str, Any]:
     return {"model": model, "parameters": {"weight": weight}}
-
-
-def space_of(config: dict[str, Any], **search: Any) -> MergeSpace:
-    space, problems = build_space(config, SearchSpec(**search))
-    assert problems == []
-    assert space is not None
-    return space
 
 
 def problem_of(config: dict[str, Any]) -> str:
@@ -60,7 +52,7 @@ def test_a_coefficient_is_called_by_a_line_of_text(model: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "normalize"),
-    [("ties", False), ("della", False), ("dare_ties", None), ("breadcrumbs", None)],
+    [("map_ties", False), ("della", False), ("dare_ties", None), ("breadcrumbs", None)],
 )
 def test_normalising_is_switched_off_where_it_is_the_default(
     method: str, normalize: bool | None
@@ -70,6 +62,7 @@ def test_normalising_is_switched_off_where_it_is_the_default(
     filled = space.config({"one": 0.1, "two": 0.2})
 
     assert filled.get("parameters", {}).get("normalize") is normalize
+    assert filled["merge_method"] == method.removeprefix("map_")  # mergekit's own
 
 
 @pytest.mark.parametrize("method", ["ties", "linear", "nuslerp", "multislerp"])
@@ -125,14 +118,3 @@ def test_a_filter_that_is_in_no_name_is_told(family: dict[str, Path]) -> None:
     (problem,) = check_plan(space, MergeOptions())
 
     assert "no tensor has the weight 'w'" in problem.message
-
-
-def test_recipes_hold_exact_numbers_and_the_stock_method() -> None:
-    space = space_of(merge("map_ties", "x/one", "x/two"))
-    coefficients = {"one": 0.1 + 0.2, "two": 1e-17}
-
-    text = yaml_text(space.config(coefficients), ["why", "how"])
-
-    assert text.startswith("# why\n# how\nmerge_method: ties\n")
-    read = yaml.safe_load(text)
-    assert [m["parameters"]["weight"] for m in read["models"]] == [0.1 + 0.2, 1e-17]

@@ -11,16 +11,14 @@ import pytest
 from mergekit_map.models.adapters import with_adapter_bases
 
 
-def adapter(folder: Path, **settings: Any) -> str:
+def model(folder: Path, file: str = "config.json", **settings: Any) -> str:
     folder.mkdir()
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    (folder / file).write_text(json.dumps(settings))
     return str(folder)
 
 
-def model(folder: Path) -> str:
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    return str(folder)
+def adapter(folder: Path, base: Any) -> str:
+    return model(folder, "adapter_config.json", base_model_name_or_path=base)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +40,7 @@ def test_an_adapter_of_the_base_model_is_merged_into_it(
     model(tmp_path / "other")
     if isinstance(named, str):
         named = named.format(folder=tmp_path)
-    lora = adapter(tmp_path / "lora", base_model_name_or_path=named)
+    lora = adapter(tmp_path / "lora", named)
     slices = [{"sources": [{"model": lora, "layer_range": [0, 1]}]}]
     merge = {"merge_method": "ties", "base_model": front, "slices": slices}
 
@@ -57,7 +55,7 @@ def test_an_adapter_of_the_base_model_is_merged_into_it(
 
 
 def test_models_and_adapters_with_a_base_stay(tmp_path: Path) -> None:
-    lora = adapter(tmp_path / "lora", base_model_name_or_path="org/other")
+    lora = adapter(tmp_path / "lora", "org/other")
     whole = model(tmp_path / "whole")
     models = [{"model": whole}, {"model": f"{whole}+{lora}"}]
     merge = {"merge_method": "ties", "base_model": whole, "models": models}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server import Repository, go_online, serve
+from hub_server import Hub, Repository
 from huggingface_hub import constants
 from mergekit.options import MergeOptions
 from model_files import edit_config, edit_tensors, edit_tokenizer, swap_tokens, tuned
@@ -28,9 +28,7 @@ MakeModel = Callable[..., Path]
 @pytest.mark.parametrize(
     ("key", "one", "other", "expected"),
     [
-        ("hidden_size", 64, 32, ("size", "error")),
         ("text_config.num_hidden_layers", 8, 4, ("size", "error")),
-        ("rope_parameters.rope_theta", 1e6, 1e4, ("rope", "error")),
         ("rope_parameters.full.rope_theta", 1e6, 1e4, ("rope", "error")),
         ("partial_rotary_factor", 0.5, 1.0, ("rope", "error")),
         ("tie_word_embeddings", True, False, ("tied-embeddings", "warning")),
@@ -59,7 +57,6 @@ def test_what_follows_from_another_vocabulary_is_not_said(
     mine, base = (
         read_tokenizer(folder, MergeOptions()) for folder in (other, family["base"])
     )
-    assert base is not None
     found = compare_tokenizers(mine, base, "base", {})
     assert [finding.code for finding in found] == ["vocabulary"]
 
@@ -180,28 +177,25 @@ def test_two_models_of_another_base_point_the_same_way(
 
 
 def test_models_of_the_hub_are_told_by_their_headers(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     other = edited(family["base"], tmp_path / "b", num_attention_heads=2)
-    with serve() as hub:
-        go_online(monkeypatch, hub)
-        place = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", place)
-        for name, folder in {"me/a": family["a"], "me/b": other}.items():
-            files = {path.name: path.read_bytes() for path in folder.iterdir()}
-            weights = files["model.safetensors"]
-            end = 8 + int.from_bytes(weights[:8], "little")
-            files["model.safetensors"] = weights[:end]  # the header alone
-            hub.repositories[name] = Repository(private=False, files=files)
-        models = [Path(name) for name in hub.repositories]
+    place = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", place)
+    for name, folder in {"me/a": family["a"], "me/b": other}.items():
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        weights = files["model.safetensors"]
+        end = 8 + int.from_bytes(weights[:8], "little")
+        files["model.safetensors"] = weights[:end]  # the header alone
+        hub.repositories[name] = Repository(private=False, files=files)
+    models = [Path(name) for name in hub.repositories]
 
-        inspection = inspected(family["base"], *models, download=False)
+    inspection = inspected(family["base"], *models, download=False)
 
     assert codes(inspection) == [[], [], [("size", "error")]]
     assert inspection.figures is None
     facts = inspection.models[1].facts
-    assert facts is not None
     assert facts.headers["lm_head.weight"].shape == (267, 32)
     assert facts.headers["lm_head.weight"].file is None
     assert not list(facts.files.folder.glob("*.safetensors"))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from surrogate_data import unit
 
-from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
 
@@ -64,10 +63,3 @@ def test_anchors_differing_by_rounding_or_the_sign_of_zero_are_one() -> None:
 
     assert (design[1:] != design[0]).any(axis=1).all()
     assert len(design) == 10
-
-
-def test_too_few_evaluations_are_refused() -> None:
-    anchors = np.random.default_rng(0).uniform(size=(11, 2))
-
-    with pytest.raises(DesignError, match=r"11 reference .*only 8 .*at least 3 more"):
-        design_of("sobol", 8, 2, anchors)

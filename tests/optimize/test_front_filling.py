@@ -110,15 +110,6 @@ def test_a_limit_is_kept_and_not_by_more_than_needed() -> None:
     np.testing.assert_allclose(found, CORNERS[1] + 0.1**0.5 * towards, atol=1e-4)
 
 
-def test_a_limit_that_nothing_keeps_is_approached() -> None:
-    lower = np.array([0.5, -np.inf, -np.inf])  # the best is 0
-    scalarization = Scalarization(np.ones(3) / 3, lower)
-
-    found = scalarized_optimum(TASKS, BOX, CORNERS[1:], scalarization)
-
-    assert TASKS(found[None])[0, 0] == pytest.approx(0, abs=1e-6)
-
-
 def test_where_a_point_of_the_front_is_the_best_there_is_none_better() -> None:
     for task in range(3):
         scalarization = Scalarization(np.eye(3)[task], FREE)

@@ -38,10 +38,8 @@ def load(path: Path) -> tuple[dict[str, Any], MapBlock, MergeSpace]:
     merge = {key: value for key, value in file.content.items() if key != "map"}
     problems += [*repeated_keys(file), *check_merge(merge)]
     raise_problems(file, problems)
-    assert spec is not None
     space, found = build_space(merge, spec.search)
     raise_problems(file, [*problems, *found])
-    assert space is not None
     return merge, spec, space
 
 
@@ -146,7 +144,6 @@ def parse(words: list[str]) -> str:
         command.make_context(words[1], rest)
         return words[1]
     name, found, rest = command.resolve_command(context, rest)
-    assert found is not None
     if name == "refit":  # of a folder that the command before it makes
         rest[0] = "."
     found.make_context(str(name), rest, parent=context)

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -58,25 +59,20 @@ class Models:
 
     def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge."""
-        return {task: _Measured(self, dict(coefficients), task) for task in METRICS}
+        return {task: partial(self._measure, coefficients, task) for task in METRICS}
 
-
-@dataclass
-class _Measured:
-    models: Models
-    coefficients: dict[str, float]
-    task: str
-
-    def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
-        models, place = self.models, tuple(self.coefficients.values())
+    def _measure(
+        self, merge: Any, task: str, documents: Sequence[int] | None = None
+    ) -> Measurement:
+        place = tuple(merge.values())
         ids = range(SIZE) if documents is None else documents
-        models.asked.append((place, self.task, len(ids)))
-        values = scores(place, self.task, SIZE)[list(ids)]
-        if models.said is not None:
-            values = models.said(self.coefficients, self.task, values)
+        self.asked.append((place, task, len(ids)))
+        values = scores(place, task)[list(ids)]
+        if self.said is not None:
+            values = self.said(merge, task, values)
         if values is None:
             return Measurement(0.5 + place[0] / 4, None, 1)
-        exponential = models.exponential and self.task == "loss"
+        exponential = self.exponential and task == "loss"
         value, n = float(values.mean()), len(ids)
         stderr = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
         if exponential:
@@ -87,11 +83,11 @@ class _Measured:
         return Measurement(value, stderr, n, samples=samples, answers=answers)
 
 
-def scores(place: tuple[float, ...], task: str, size: int) -> Any:
+def scores(place: tuple[float, ...], task: str) -> Any:
     """Score all documents."""
     x, y = place
     rng = np.random.default_rng(len(task))
-    level, slopes, bend = rng.normal(size=size), rng.normal(size=(size, 2)), 0.3
+    level, slopes, bend = rng.normal(size=SIZE), rng.normal(size=(SIZE, 2)), 0.3
     ideal = (0.8, 0.3) if task == "right" else (0.2, 0.7)
     far = (x - ideal[0]) ** 2 + (y - ideal[1]) ** 2
     own = 0.4 * slopes @ np.array([x, y]) + bend * np.sin(7 * x + 5 * y + 9 * level)
@@ -175,7 +171,7 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
         assert e.n == (SIZE if e.whole else 12)
         if not e.whole:
             assert 0 < e.sampling < e.stderr
-            value = scores(tuple(e.coefficients.values()), e.task, SIZE).mean()
+            value = scores(tuple(e.coefficients.values()), e.task).mean()
             if exponential and e.task == "loss":
                 value = np.exp(value)
             assert abs(e.value - value) < 3.5 * e.sampling

@@ -75,7 +75,6 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
     full = measure()
 
     assert task.partial
-    assert full.answers is not None
     assert measure.size in (full.n, None)
     assert full.answers.ids == tuple(range(full.n))
     assert full.answers.mean == pytest.approx(full.value, rel=1e-12)
@@ -87,7 +86,6 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
 
     whole = by_id(full.answers)
     for half, part in zip(halves, parts, strict=True):
-        assert part.answers is not None
         assert part.answers.ids == tuple(half)
         assert part.n == len(half)
         assert part.answers.mean == pytest.approx(part.value, rel=1e-12)
@@ -103,9 +101,7 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
 
 def assert_items_make_the_error(found: Measurement, rounding: float) -> None:
     answers = found.answers
-    assert answers is not None
     itemised = itemise(answers, [sample.get("task", "") for sample in found.samples])
-    assert itemised is not None
     assert len(set(itemised.items)) == found.n
     parts = np.array([part for part, _ in itemised.items])
     squares = [
@@ -152,7 +148,6 @@ def test_what_is_held_out_and_the_rest_are_measured_apart(
     assert sorted(searched + rest) == list(range(n))
     some = [searched[0], searched[2]]
     for part, ids in zip(parts, (searched, rest, some), strict=True):
-        assert part.answers is not None
         asked = measure(ids)
         assert part == replace(asked, answers=part.answers)
         places = (0, 2) if ids == some else tuple(range(len(ids)))

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from runs import assert_same_run, untimed
+from runs import assert_same_run, untimed, write
 from task_files import write_ask, write_choices
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
@@ -129,7 +128,7 @@ def config(config: dict[str, Any]) -> dict[str, Any]:
 def search(
     config: dict[str, Any], run: str, workers: Fakes | WorkerPool | int | None = None
 ) -> Path:
-    Path("config.yml").write_text(yaml.safe_dump(config))
+    write(config)
     with pytest.MonkeyPatch.context() as patch:
         if isinstance(workers, Fakes):
             patch.setattr(pool, "wait", workers.wait)
@@ -338,12 +337,11 @@ class Exit:
 def test_a_worker_with_gpus_imports_nothing_from_the_working_directory() -> None:
     Path("weakref.py").write_text("open('ran', 'w').close()\n")
     worker = WorkerProcess("0")
-    last: Any = Exit()
 
     # One that died while it had nothing to do is started anew.
     for _ in range(2):
         with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
-            worker.ask(NOTHING, last).result()
+            worker.ask(NOTHING, Exit()).result()
 
     worker.end()
     assert not Path("ran").exists()

@@ -49,11 +49,6 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     assert {progress.total for progress in progressed} == {2 * (6 + 1 + 1)}
     assert heard(callback, "on_finish") == [front]
     assert not callback.on_stop.called
-    stages = heard(callback, "on_stage")
-    assert any(
-        text.startswith("loading a model that takes the weights of each merge (")
-        for text in stages
-    )
 
 
 def test_a_callback_hears_that_a_search_stops_and_where_it_goes_on() -> None:

@@ -8,15 +8,15 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from fakes import front_of, killed_at
 from runs import invoke, lines, read, write_plain
 
-from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.gains import gains
-from mergekit_map.workflows.callbacks import Callback, Started
+from mergekit_map.workflows.callbacks import Callback
 from mergekit_map.workflows.search import search_front
 
 # Of each document the square of how far the output layer is from one of its own.
@@ -153,14 +153,13 @@ def test_what_was_confirmed_before_a_stop_is_counted(run: Path) -> None:
     kept = [*ours, *confirmed[:2]]
     text = "".join(f"{json.dumps(line)}\n" for line in kept)
     (run / "evaluations.jsonl").write_text(text)
-    heard: list[Started] = []
-    callback = Callback()
-    callback.on_start = heard.append  # type: ignore[method-assign]
+    callback = Mock(spec=Callback)
 
-    search_front(load_project("config.yml"), run, callbacks=[callback])
+    search_front("config.yml", run, callbacks=[callback])
 
-    assert len(heard[0].known) == len(kept)
-    assert heard[0].total >= len(ours) + len(confirmed)
+    (started,) = callback.on_start.call_args.args
+    assert len(started.known) == len(kept)
+    assert started.total >= len(ours) + len(confirmed)
 
 
 def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:

@@ -132,7 +132,6 @@ WRONG: dict[str, tuple[list[Any], Any]] = {
     "a task that is no file name": (["map", "tasks", "a/b"], {"lm_eval": "x"}),
     "a preset of nothing": (["map", "tasks", "math"], {"preset": "gsm9k"}),
     "no tasks": (["map", "tasks"], {}),
-    "a limit in words": (["map", "select", "require", "math"], "lots"),
     "a share of nothing": (["map", "select", "require", "math"], "0.0%"),
 }
 

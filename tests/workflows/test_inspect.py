@@ -30,12 +30,8 @@ from mergekit_map.cli.main import main
 UP = "model.layers.0.mlp.up_proj.weight"
 
 
-def remove(*names: str) -> Edit:
-    def edit(model: Path) -> None:
-        for name in names:
-            (model / name).unlink()
-
-    return edit
+def remove(name: str) -> Edit:
+    return lambda model: (model / name).unlink()
 
 
 def write(name: str, text: str) -> Edit:
@@ -110,8 +106,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "0.01 to 0.02 in the paper",
     ),
 }
-WARNINGS = ("adapter-base", "norm-ratio", "special-tokens")
-WARNINGS += ("tokenizer-missing",)
+WARNINGS = ("adapter-base", "norm-ratio", "special-tokens", "tokenizer-missing")
 
 
 def named(code: str) -> list[tuple[str, str]]:

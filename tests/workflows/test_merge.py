@@ -42,8 +42,7 @@ def searched(family: dict[str, Path], module_folder: Path) -> Path:
 
 def chosen() -> dict[str, Any]:
     front = read("run/front.json")
-    point: dict[str, Any] = front["points"][front["selected"]]
-    return point
+    return front["points"][front["selected"]]
 
 
 @pytest.mark.usefixtures("place")

@@ -34,9 +34,8 @@ def configure(models: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def project(family: Models, module_folder: Path) -> Path:
     """A folder with models, data and a finished search of relative paths."""
-    for name in ("base", "a", "b"):
-        shutil.copytree(family[name], Path("models", name))
-    configure({name: f"models/{name}" for name in ("base", "a", "b")})
+    names = ("base", "a", "b")
+    configure({n: shutil.copytree(family[n], f"models/{n}") for n in names})
     invoke("search", "config.yml", "run")
     return module_folder
 

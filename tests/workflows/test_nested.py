@@ -21,16 +21,8 @@ targets = torch.load("targets.pt", weights_only=True)
 
 def away(model, task):
     return ((model.lm_head.weight.float() - targets[task]) ** 2).mean().item()
-
-def like_a(model, tokenizer):
-    return away(model, "like_a")
-
-def like_b(model, tokenizer):
-    return away(model, "like_b")
-
-def like_cd(model, tokenizer):
-    return away(model, "like_cd")
 """
+TASK = "def {0}(model, tokenizer): return away(model, '{0}')\n"
 SEARCH = {
     "strategy": "nested",
     "order": [["a", "b"], ["c", "d"]],
@@ -63,7 +55,8 @@ def run_of_method(
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         torch.save(targets, "targets.pt")
-        write_plain(models, TASKS, TASK_MODULE, **merge, **SEARCH)
+        code = TASK_MODULE + "".join(map(TASK.format, TASKS))
+        write_plain(models, TASKS, code, **merge, **SEARCH)
         invoke("run", "config.yml", "out")
     return folder
 

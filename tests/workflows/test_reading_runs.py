@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from run_v1 import DATA
 from runs import files_of
 
 import mergekit_map
 
-FINISHED = Path(__file__).parents[1] / "data" / "run_v1" / "run"
 NOTHING_IMPORTED = (
     "import sys, mergekit_map; print(*dir(mergekit_map)); "
     "print(*sys.modules.keys() & {'numpy', 'torch', 'pydantic', 'mergekit'})"
@@ -23,7 +23,7 @@ NOTHING_IMPORTED = (
 
 @pytest.fixture
 def run(tmp_path: Path) -> str:
-    return str(shutil.copytree(FINISHED, tmp_path / "run"))
+    return str(shutil.copytree(DATA / "run", tmp_path / "run"))
 
 
 def test_the_names_are_listed_and_nothing_is_imported_for_it() -> None:
