@@ -68,8 +68,9 @@ def in_words(error: BaseException) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of the message of another library's error."""
-    text = str(error).strip() or type(error).__name__  # none, for some that timed out
+    """Return the first line of another library's message; of the Hub's, its words."""
+    told = getattr(error, "server_message", None) or error
+    text = str(told).strip() or type(error).__name__  # none, for some that timed out
     return text.splitlines()[0].rstrip(".")
 
 

@@ -253,14 +253,10 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
         if path.exists() and not is_file:
             raise MergeError(f"{path} is no ordinary file; copy the model again")
         target = path.resolve()
-        renames = target.name != path.name and target.parent.name != "blobs"
         is_link = path.is_symlink() and path.exists() and path.suffix != _WEIGHTS
-        if is_link and renames:
-            # A merge holds a copy of it, which may be published.
-            raise MergeError(
-                f"{path} is a link to {target}; put a copy there if that is of the "
-                "model"
-            )
+        if is_link and target.name != path.name and target.parent.name != "blobs":
+            # A merge would hold a copy of it, which may be published.
+            raise MergeError(f"{path} is a link to {target}; copy what the model needs")
     adapter, config = folder / "adapter_config.json", folder / "config.json"
     # Trainers keep the configuration of the base beside an adapter, but no weights.
     if adapter.is_file() and not any((folder / n).is_file() for n in (_SINGLE, _INDEX)):
@@ -283,7 +279,7 @@ def _download(part: ModelPart, patterns: list[str], *, here: bool) -> Path:
             local_files_only=here,
         )
     except (HFValidationError, HTTPError, OSError) as error:
-        why = f"the Hub does not give it: {_said(error)}"
+        why = f"the Hub does not give it: {first_line(error)}"
         check = "check name, network, HF_HUB_OFFLINE and login (hf auth login)"
         if isinstance(error, LocalEntryNotFoundError):
             why = "the cache has no such repository, and the Hub cannot be reached"
@@ -299,11 +295,6 @@ def _download(part: ModelPart, patterns: list[str], *, here: bool) -> Path:
             f"{like and f'; {like}'}"
         ) from None
     return Path(folder)
-
-
-def _said(error: Exception) -> str:
-    """Return what the Hub says; its client has that below a line with a number."""
-    return getattr(error, "server_message", None) or first_line(error)
 
 
 def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
@@ -324,7 +315,7 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
     except Exception as error:  # noqa: BLE001 - of any kind, by the Hub's client
         raise MergeError(
             f"the weights of {path} are not here, and the Hub does not give their "
-            f"headers: {_said(error)}; check your network and HF_HUB_OFFLINE, or, if "
+            f"headers: {first_line(error)}; check network and HF_HUB_OFFLINE, or, if "
             f"they are pickled (*.bin), {_UNPICKLE}"
         ) from None
 

@@ -75,10 +75,11 @@ def measure_vectors(
     """
     weights = [base, *models.values()]
     headers = {n: h for n, h in base.headers.items() if h.shape and h.n_bytes}
+    shapes = [{n: h.shape for n, h in w.headers.items() if h.is_float} for w in weights]
     compared = {
-        name: header
-        for name, header in headers.items()
-        if name not in incomparable and all(_has(w, name, header) for w in weights)
+        n: header
+        for n, header in headers.items()
+        if n not in incomparable and all(s.get(n) == header.shape for s in shapes)
     }
     n_compared = sum(header.n_elements for header in compared.values())
     share = min(1.0, budget / n_compared) if n_compared else 1.0
@@ -105,11 +106,6 @@ def measure_vectors(
         n_read=sums.n_read,
         n_parameters=sum(header.n_elements for header in headers.values()),
     )
-
-
-def _has(weights: ModelWeights, name: str, like: TensorHeader) -> bool:
-    own = weights.headers.get(name)
-    return own is not None and own.is_float and own.shape == like.shape
 
 
 def _rows(

@@ -299,14 +299,10 @@ def _merge_row(
 
 def estimates(readings: Iterable[Reading]) -> list[list[float | None] | None]:
     """List values with their standard errors, and with documents where not on all."""
-    return [_estimate(reading) for reading in readings]
-
-
-def _estimate(reading: Reading) -> list[float | None] | None:
-    if reading.value is None:
-        return None
-    documents = [] if reading.documents is None else [reading.documents]
-    return [reading.value, reading.stderr, *documents]
+    return [
+        None if r.value is None else [r.value, r.stderr, *filter(None, [r.documents])]
+        for r in readings
+    ]
 
 
 def predict_surfaces(run: FinishedSearch) -> dict[str, object]:

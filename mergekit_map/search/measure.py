@@ -87,7 +87,12 @@ def measure(
         log.append(evaluation.model_copy(update=known))
         values[task].append(evaluation.value)
         if not any(map(math.isfinite, values[task])):
-            _refuse_hopeless(task, evaluation, len(values[task]))
+            n = len(values[task])
+            if n >= _HOPELESS or (n == 1 and evaluation.error is not None):
+                raise EvaluationError(
+                    f"task {task!r} cannot be measured, so the search stops here: the "
+                    f"last of {n} merges gave {evaluation.error or 'NaN or infinity'}"
+                )
 
 
 def _with_references(
@@ -179,14 +184,6 @@ def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
     if not e.whole and (_asks_all(study, role, e.task) or not as_asked):
         return False
     return role != "front" or e.role != "imported"
-
-
-def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:
-    if attempts >= _HOPELESS or (attempts == 1 and evaluation.error is not None):
-        raise EvaluationError(
-            f"task {task!r} cannot be measured, so the search stops here: the last of "
-            f"{attempts} merges gave {evaluation.error or 'NaN or infinity'}"
-        )
 
 
 def _evaluate(

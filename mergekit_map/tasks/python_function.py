@@ -59,20 +59,25 @@ class PythonFunction:
 
     def __reduce__(self) -> tuple[Callable[..., PythonFunction], tuple[Any, ...]]:
         # A worker imports it again: here another task may have, with its module.
-        return _load_again, (self.fingerprint, *self.source)
+        return load_function, (*self.source, self.fingerprint)
 
 
-def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunction:
-    """Import the function, looking into ``directory`` first, or raise InvalidTask."""
+def load_function(
+    name: str, spec: PythonTask, directory: Path, known: str | None = None
+) -> PythonFunction:
+    """Import the function, looking into ``directory`` first, or raise InvalidTask.
+
+    MergeError if its fingerprint is not ``known``.
+    """
     module_name, _, function_name = spec.python.partition(":")
     module = _import(module_name, directory)
     function = vars(module).get(function_name)
     if not callable(function):
-        known = [key for key, value in vars(module).items() if inspect.isroutine(value)]
+        routines = [key for key, one in vars(module).items() if inspect.isroutine(one)]
         raise InvalidTask(
             _KEY,
             f"module {module_name!r} has no function {function_name!r}; "
-            + nearest(function_name, known),
+            + nearest(function_name, routines),
         )
     try:
         signature = inspect.signature(function)
@@ -91,15 +96,10 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
     if beside := modules_beside(module):
         identity.append({name: path.read_bytes() for name, path in beside.items()})
     digest = fingerprint(*identity)
+    if known not in {None, digest}:
+        raise MergeError(f"the code of task {name!r} changed; start again")
     source = (name, spec, directory)
     return PythonFunction(name, function, metric, digest, partial, source)
-
-
-def _load_again(known: str, *source: Any) -> PythonFunction:
-    task = load_function(*source)
-    if task.fingerprint != known:
-        raise MergeError(f"the code of task {task.name!r} changed; start again")
-    return task
 
 
 def prepare_function(

@@ -159,12 +159,7 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _remove_temporary() -> None:
-    for path in list(temporary):
-        _remove(path)
-
-
-at_end.append(_remove_temporary)
+at_end.append(lambda: [*map(_remove, [*temporary])])
 
 
 @contextmanager

@@ -85,11 +85,7 @@ def warn(text: str) -> None:
 
 
 def step(done: int, total: int) -> None:
-    """Report the number of finished measurements.
-
-    Raises:
-        Interrupted: a signal came, and measurements are left.
-    """
+    """Report finished measurements, or raise Interrupted after a signal."""
     if done < total:  # what is measured to its end is kept
         check_interrupt()
     _LISTENER.get()[0].on_step(done, total)
