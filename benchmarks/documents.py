@@ -91,17 +91,15 @@ def table(arguments: Namespace) -> None:
             used,
             f"{np.median(column['front']):.4f} ({column['front'].min():.4f})",
             f"{np.median(column['regret']):.2f} ({column['regret'].max():.2f})",
-            *(_covered(entries, key) for key in ("errors", "predictions")),
         ]
+        for key in ("errors", "predictions"):
+            z = np.concatenate([e[key] for e in entries])
+            covered = np.abs(z) <= 1.96
+            cells.append(f"{covered.mean():.3f} of {len(z)}" if len(z) else "")
         rows.append(cells)
     columns = ("family", "measured", "seeds", "asked", "documents", "front")
     columns = (*columns, "regret, %", "covered", "foretold")
     print("\n".join(markdown(columns, rows)))
-
-
-def _covered(entries: list[dict[str, Any]], key: str) -> str:
-    z = np.concatenate([e[key] for e in entries])
-    return f"{np.mean(np.abs(z) <= 1.96):.3f} of {len(z)}" if len(z) else ""
 
 
 _KEYS = ("family", "documents_of", "seed")

@@ -1,4 +1,4 @@
-"""Searches of a real merge at equal processor time: this program beside what people do.
+"""Searches of a real merge in equal time: this program beside what people do.
 
     python benchmarks/minutes.py run RESULTS.jsonl --base BASE --model MODEL \
         --model MODEL --text TEXT --text TEXT
@@ -6,11 +6,14 @@
 
 Everybody searches the weights of task arithmetic from 0 to 1, and measures the same
 documents by the same tasks of lm-eval (``bits_per_byte``). This program searches with
-nothing set. The others have as much processor time as it took. In one process, they
-write every merge by mergekit, and load and measure it by lm-eval: Optuna's TPE and
-NSGA-II (a population of 8, as its 50 would not fit), CMA-ES on the sum of the losses,
-which is mergekit-evolve's, and the merges that people try by hand, with all the time
-that these take. TEXT has a document per line, under ``text``.
+nothing set. The others write every merge by mergekit, and load and measure it by
+lm-eval: Optuna's TPE and NSGA-II (a population of 8, as its 50 would not fit), CMA-ES
+on the sum of the losses, which is mergekit-evolve's, and the merges that people try by
+hand. TEXT has a document per line, under ``text``.
+
+Speeds of machines change, so processor seconds are compared in turns: after each merge
+of this program TPE has one, in the same process. All others have as many merges as TPE
+makes in the seconds that this program took; by hand, people try all of theirs.
 
 The table has gains: 0 is the base, and 1 the best model of the family on the task. The
 models are known to everybody, and cost nothing. *Hypervolume* reaches from the base.
@@ -28,8 +31,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -49,30 +51,26 @@ from mergekit_map.optimize.front_filling import hypervolume
 from mergekit_map.results.log import Evaluation, MergeKey
 from mergekit_map.surrogates.arrays import FloatArray
 
-OURS, BY_HAND, MODELS = "this program", "by hand", "models"
+OURS, TPE, BY_HAND, MODELS = "this program", "TPE", "by hand", "models"
 Line: TypeAlias = tuple[float, list[float]]  # seconds so far, and losses of a merge
 COLUMNS = ("method", "runs", "merges", "hypervolume", "worst task", "share of time")
 _METRIC = "bits_per_byte"
 _ROWS = 8  # in a batch
-_POPULATION = 8
-
-
-class OutOfTimeError(Exception):
-    """The processor time of a search is used up."""
 
 
 class Bench:
-    """Merges by mergekit and measures by lm-eval, until its time is used up."""
+    """Merges by mergekit and measures by lm-eval."""
 
-    def __init__(self, given: argparse.Namespace, folder: Path, seconds: float) -> None:
+    def __init__(self, given: argparse.Namespace, folder: Path) -> None:
         self.folder, self.models = folder, given.model
         self.base = given.base
         self.tasks = write_tasks(given.text, folder)
         self.lines: list[Line] = []
-        self._limit, self._start = seconds, time.process_time()
+        self.seconds = 0.0  # of all its merges
 
     def measure(self, weights: Sequence[float], **method: Any) -> list[float]:
-        """Return the losses of a merge; raises OutOfTimeError after the last one."""
+        """Return the losses of a merge."""
+        start = time.process_time()
         models = [
             {"model": self._on_base(model), "parameters": {"weight": float(weight)}}
             for model, weight in zip(self.models, weights, strict=True)
@@ -84,10 +82,8 @@ class Bench:
         options = MergeOptions(lora_merge_cache=cache, quiet=True, copy_tokenizer=True)
         run_merge(MergeConfiguration.model_validate(config), str(out), options)
         losses = self.loss_of(str(out))
-        spent = time.process_time() - self._start
-        if spent > self._limit:
-            raise OutOfTimeError
-        self.lines.append((spent, losses))
+        self.seconds += time.process_time() - start
+        self.lines.append((self.seconds, losses))
         return losses
 
     def _on_base(self, model: str) -> str:
@@ -142,11 +138,11 @@ def write_tasks(texts: Sequence[str], folder: Path) -> list[Path]:
 
 
 class Clock(mergekit_map.Callback):
-    """Notes when which merge of a search was measured on every task."""
+    """Notes when a merge was measured on every task, and lets another search go on."""
 
-    def __init__(self, tasks: Sequence[str]) -> None:
+    def __init__(self, tasks: Sequence[str], other: Iterator[None]) -> None:
         self.lines: list[Line] = []
-        self._tasks, self._start = tasks, time.process_time()
+        self._tasks, self._start, self._other = tasks, time.process_time(), other
         self._seen: dict[MergeKey, dict[str, float]] = {}
 
     def on_measured(self, evaluation: Evaluation) -> None:
@@ -155,9 +151,14 @@ class Clock(mergekit_map.Callback):
         if len(found) == len(self._tasks):
             spent = time.process_time() - self._start
             self.lines.append((spent, [found[task] for task in self._tasks]))
+            start = time.process_time()
+            next(self._other)
+            self._start += time.process_time() - start
 
 
-def ours(given: argparse.Namespace, folder: Path, seed: int) -> list[Line]:
+def ours(
+    given: argparse.Namespace, folder: Path, seed: int, other: Iterator[None]
+) -> list[Line]:
     """Search with this program, with nothing set but the seed."""
     tasks = write_tasks(given.text, folder)
     config = {
@@ -174,55 +175,52 @@ def ours(given: argparse.Namespace, folder: Path, seed: int) -> list[Line]:
     }
     path = folder / "map.yml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    clock = Clock([path.stem for path in tasks])
+    clock = Clock([path.stem for path in tasks], other)
     mergekit_map.search_front(path, folder / "run", callbacks=[clock])
     return clock.lines
 
 
-def by_optuna(bench: Bench, sampler: optuna.samplers.BaseSampler) -> None:
-    """Search with Optuna, all losses at once."""
-
-    def objective(trial: optuna.Trial) -> list[float]:
-        names = [f"weight_{index}" for index in range(len(bench.models))]
-        return bench.measure([trial.suggest_float(name, 0.0, 1.0) for name in names])
-
+def by_optuna(bench: Bench, sampler: optuna.samplers.BaseSampler) -> Iterator[None]:
+    """Search with Optuna, all losses at once; a step for each merge."""
     directions = ["minimize"] * len(bench.tasks)
     study = optuna.create_study(sampler=sampler, directions=directions)
-    study.optimize(objective)
+    names = [f"weight_{index}" for index in range(len(bench.models))]
+    while True:
+        trial = study.ask()
+        weights = [trial.suggest_float(name, 0.0, 1.0) for name in names]
+        study.tell(trial, bench.measure(weights))
+        yield
 
 
-def by_tpe(bench: Bench, seed: int) -> None:
-    by_optuna(bench, optuna.samplers.TPESampler(seed=seed))
+def by_nsga2(bench: Bench, seed: int) -> Iterator[None]:
+    return by_optuna(bench, optuna.samplers.NSGAIISampler(population_size=8, seed=seed))
 
 
-def by_nsga2(bench: Bench, seed: int) -> None:
-    sampler = optuna.samplers.NSGAIISampler(population_size=_POPULATION, seed=seed)
-    by_optuna(bench, sampler)
-
-
-def by_cma_es(bench: Bench, seed: int) -> None:
+def by_cma_es(bench: Bench, seed: int) -> Iterator[None]:
     """Search for the best sum of losses, as mergekit-evolve: it starts at 1 / N."""
     d = len(bench.models)
     options = {"bounds": [0, 1], "seed": seed + 1, "verbose": -9}
     strategy = cma.CMAEvolutionStrategy([1 / d] * d, 1 / 6, options)
     while True:
-        asked = strategy.ask()
-        strategy.tell(asked, [sum(bench.measure(weights)) for weights in asked])
+        asked, sums = strategy.ask(), list[float]()
+        for weights in asked:
+            sums.append(sum(bench.measure(weights)))
+            yield
+        strategy.tell(asked, sums)
 
 
-def by_hand(bench: Bench, _: int) -> None:
+def by_hand(bench: Bench, _: int) -> Iterator[None]:
     """Try the soup, 0.3 of each, TIES at 1, and a grid."""
     d = len(bench.models)
-    bench.measure([1 / d] * d)
-    bench.measure([0.3] * d)
     bench.measure([1.0] * d, merge_method="ties", parameters={"density": 0.5})
+    yield
     levels = (0.5, 0.75, 1.0) if d == 2 else (0.5, 1.0)
-    for weights in itertools.product(levels, repeat=d):
+    for weights in ([1 / d] * d, [0.3] * d, *itertools.product(levels, repeat=d)):
         bench.measure(weights)
+        yield
 
 
-SEARCHES: Mapping[str, Callable[[Bench, int], None]] = {
-    "TPE": by_tpe,
+SEARCHES: Mapping[str, Callable[[Bench, int], Iterator[None]]] = {
     "NSGA-II": by_nsga2,
     "CMA-ES": by_cma_es,
     BY_HAND: by_hand,
@@ -240,24 +238,37 @@ def run(given: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             os.environ["MERGEKIT_MAP_HOME"] = str(folder / "home")  # nothing is known
+            bench = Bench(given, folder)
+            found: dict[str, list[Line]] = {}
             if not known:
-                entry = {"method": MODELS, "seed": 0, "machine": machine()}
-                append(given.results, {**entry, "lines": alone(given, folder)})
+                found[MODELS] = alone(given, bench)
             if method == OURS:
-                lines = ours(given, folder, seed)
+                steps = by_optuna(bench, optuna.samplers.TPESampler(seed=seed))
+                found[OURS] = ours(given, folder, seed, steps)
+                seconds = found[OURS][-1][0]
+                while bench.seconds < seconds:
+                    next(steps)
+                each = bench.seconds / len(bench.lines)
+                found[TPE] = in_turns(bench, each, int(seconds / each))
             else:
-                seconds = known[OURS, seed]["lines"][-1][0]
-                bench = Bench(given, folder, math.inf if method == BY_HAND else seconds)
-                with suppress(OutOfTimeError):
-                    SEARCHES[method](bench, seed)
-                lines = bench.lines
-        append(given.results, {"method": method, "seed": seed, "lines": lines})
-        print(method, seed, len(lines), f"{lines[-1][0]:.0f} s", flush=True)
+                times = [spent for spent, _ in known[TPE, seed]["lines"]]
+                most = None if method == BY_HAND else len(times)
+                for _ in itertools.islice(SEARCHES[method](bench, seed), most):
+                    pass
+                found[method] = in_turns(bench, times[0], most)
+        for name, lines in found.items():
+            entry = {"method": name, "seed": seed, "machine": machine()}
+            append(given.results, {**entry, "lines": lines})
+            print(name, seed, len(lines), f"{lines[-1][0]:.0f} s", flush=True)
 
 
-def alone(given: argparse.Namespace, folder: Path) -> list[Line]:
+def in_turns(bench: Bench, each: float, most: int | None) -> list[Line]:
+    """Return the first merges, each as long as merges took beside this program."""
+    return [(n * each, one) for n, (_, one) in enumerate(bench.lines[:most], start=1)]
+
+
+def alone(given: argparse.Namespace, bench: Bench) -> list[Line]:
     """Measure base and models on disk, adapters by peft."""
-    bench = Bench(given, folder, math.inf)
     found = [bench.loss_of(given.base)]
     for model in given.model:
         words = (given.base, model) if is_adapter(model) else (model,)
@@ -287,19 +298,10 @@ def table(given: argparse.Namespace) -> None:
             reached = min(same, default=math.nan) / lines[-1][0]
             columns.append([len(lines), covered, Y.min(axis=1).max(), reached])
         merges, volumes, worst, shares = zip(*columns, strict=True)
-        values = [
-            f"{statistics.median(merges):.0f}",
-            *map(_with_worst, (volumes, worst)),
-        ]
-        rows.append(
-            [method, str(len(columns)), *values, f"{statistics.median(shares):.2f}"]
-        )
-    print("\n".join(markdown(COLUMNS, rows)))
-    print("", models["machine"], sep="\n")
-
-
-def _with_worst(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.3f} ({min(values):.3f})"
+        counts = [str(len(columns)), f"{statistics.median(merges):.0f}"]
+        ends = (f"{statistics.median(v):.3f} ({min(v):.3f})" for v in (volumes, worst))
+        rows.append([method, *counts, *ends, f"{statistics.median(shares):.2f}"])
+    print("\n".join([*markdown(COLUMNS, rows), "", models["machine"]]))
 
 
 def main() -> None:
