@@ -297,7 +297,7 @@ def pickled(model: Path) -> None:
 
 def linked(model: Path, name: str = WEIGHTS) -> None:
     (model / name).unlink()
-    (model / name).symlink_to(model / "nowhere")
+    (model / name).symlink_to(name)
 
 
 MODELS: dict[str, tuple[Damage, str]] = {
@@ -312,7 +312,7 @@ MODELS: dict[str, tuple[Damage, str]] = {
     ),
     "sizes": (edit_config(hidden_size=10**9), "hidden_size is 1000000000 here"),
     "no heads": (edit_config(num_attention_heads=0), "transformers cannot"),
-    "link to nowhere": (linked, "model.safetensors"),
+    "link to itself": (linked, "model.safetensors"),
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
     "a private file": (
         lambda m: (m / "chat_template.jinja").symlink_to(Path("secret.txt").resolve()),

@@ -305,8 +305,9 @@ _SETTINGS: dict[str, list[Any]] = {
     "base_model_name_or_path": [*_VALUES, None],
 }
 _REFUSED = {  # the other settings may be merged
-    "r": [0, -1, "x", 10**9],
-    "lora_alpha": ["x", INF],
+    "r": [0, -1, "x", 10**9, NAN],
+    "lora_alpha": ["x", INF, NAN],
+    "target_modules": [NAN],
 }
 _Q = "base_model.model.model.layers.0.self_attn.q_proj"
 _A, _B = f"{_Q}.lora_A.weight", f"{_Q}.lora_B.weight"
@@ -334,9 +335,8 @@ def _adapters() -> Iterator[Damage]:
     alone = ("adapter",)
     for key, values in _SETTINGS.items():
         for value in values:
-            fine = value not in _REFUSED.get(key, []) and value is not NAN
-            name, change = f"{key} is {shown(value)}", _with(key, value)
-            yield Damage(name, settings, change, (), fine, alone)
+            fine, change = value not in _REFUSED.get(key, []), _with(key, value)
+            yield Damage(f"{key} is {shown(value)}", settings, change, (), fine, alone)
         yield Damage(f"no {key}", settings, _without(key), (), True, alone)
     for name, bend in _OF_ADAPTERS.items():
         yield Damage(f"weights {name}", weights, rewritten(bend), models=alone)

@@ -57,7 +57,7 @@ _RECORDS: dict[str, tuple[bytes, bool]] = {
     "an empty text": (b'{"text": ""}', False),
     "the field twice": (b'{"text": "one two", "text": "three one"}', True),
     "an empty name": (b'{"": "one two three"}', True),
-    "a mark of byte order": (b'\xef\xbb\xbf{"text": "one two"}', False),
+    "a mark within": (b'{"text": "one"}\n\xef\xbb\xbf{"text": "two"}', False),
     "a line of 20 MB": (json.dumps({"text": _LONG}).encode(), True),
 }
 _GOOD = b'{"text": "one two three plus one"}\n'

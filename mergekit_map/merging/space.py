@@ -211,15 +211,24 @@ def _identifiable(
     switched = [known[switch].validate(v) for v in settings_of(template, str(switch))]
     asked = by_default or (bool(switched) and all(switched))
     weighted = [entry for entry in entries if entry.weighted]
-    parts: dict[KeyPath, list[bool]] = {}  # of each list of models, what is searched
+    parts: dict[
+        KeyPath, list[set[str]]
+    ] = {}  # of each list of models, what is searched
     for e in weighted:
-        named = any(names_coefficient(leaf) for _, leaf in leaves_of(e.weight))
-        parts.setdefault(e.key[:-1], []).append(e.weight is None or named)
-    if not asked or not any(map(all, parts.values())):
+        leaves = [e.model] if e.weight is None else [w for _, w in leaves_of(e.weight)]
+        parts.setdefault(e.key[:-1], []).append({*filter(names_coefficient, leaves)})
+    told = set().union(
+        *(n for names in parts.values() if not all(names) for n in names)
+    )
+    free = any(
+        all(names) and not told & set().union(*names) for names in parts.values()
+    )
+    if not asked or not free:
         return coefficients, None, None
     models = {e.model for e in weighted}
     whole = all(isinstance(e.weight, str | None) for e in weighted)
-    whole = whole and len({c.model for c in coefficients}) == len(models)
+    owners = {c.model for c in coefficients}
+    whole = whole and len(coefficients) == len(owners) == len(models)
     if len(models) > 1 and whole and (shares or len(models) == 2):
         return coefficients[:-1], coefficients[-1], None
     text = (

@@ -173,7 +173,7 @@ def _bad_parameters(
             if wrong := _wrong_value(one, known[name]):
                 yield Problem(leaf, wrong)
         items = value if isinstance(value, list) else [value]
-        is_all = [i.get("filter") in {None, "*"} for i in items if isinstance(i, dict)]
+        is_all = [i.get("filter") in (None, "*") for i in items if isinstance(i, dict)]
         if name == "weight" and is_all and (not is_all[-1] or any(is_all[:-1])):
             text = "the first filter that matches counts, so the last entry must be"
             yield Problem(place, f"{text} for all other tensors: {{value: 0.5}}")

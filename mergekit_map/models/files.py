@@ -170,11 +170,7 @@ class ModelFiles:
             return True
 
     def headers(self) -> Mapping[str, TensorHeader]:
-        """Return the headers of all tensors, from the files that mergekit reads.
-
-        Raises:
-            MergeError: there are none, or they are damaged, pickled, or no floats.
-        """
+        """Return the headers of the files that mergekit reads, or raise MergeError."""
         found = _fetch_headers(self.part) if self.on_the_hub else self._read_headers()
         for name, header in found.items():
             if not header.is_float and (self.is_adapter or name.endswith(".weight")):
@@ -252,8 +248,8 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
         is_file = path.is_file() or (path.is_dir() and path.suffix != ".json")
         if path.exists() and not is_file:
             raise MergeError(f"{path} is no ordinary file; copy the model again")
-        target = path.resolve()
-        is_link = path.is_symlink() and path.exists() and path.suffix != _WEIGHTS
+        target = Path(os.path.realpath(path))  # of a link to itself, too
+        is_link = path.is_symlink() and path.is_file() and path.suffix in _DESCRIPTIONS
         if is_link and target.name != path.name and target.parent.name != "blobs":
             # A merge would hold a copy of it, which may be published.
             raise MergeError(f"{path} is a link to {target}; copy what the model needs")

@@ -41,11 +41,7 @@ TEMPERATURE = 0.5
 def bayesian_round(
     study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
 ) -> list[Candidate]:
-    """Propose the merges of the next round; none when all evaluations are used.
-
-    Raises:
-        DesignError: too few evaluations for the first points, or too many failed.
-    """
+    """Propose the merges of the next round, none at the end, or raise DesignError."""
     start = _start(study)
     wanted = study.search.evaluations or len(start) + 2 * N_ROUND
     if not rounds:

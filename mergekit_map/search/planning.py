@@ -64,11 +64,7 @@ def next_round(
     known: Sequence[Evaluation],
     surrogates: Mapping[str, Surrogate] = {},
 ) -> list[Candidate]:
-    """Propose the merges to measure next; none when the search is over.
-
-    Raises:
-        DesignError: too few merges can be measured for a surrogate.
-    """
+    """Propose the merges to measure next, none at the end, or raise DesignError."""
     if study.search.strategy == "bayesian":
         return bayesian_round(study, rounds, known)
     if not rounds:

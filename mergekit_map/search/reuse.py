@@ -70,11 +70,7 @@ def reuse_measurements(
 
 
 def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
-    """Read the evaluations of a CSV file, as measurements of this study.
-
-    Raises:
-        ConfigError: with all problems of the file, each with its line and column.
-    """
+    """Read the evaluations of a CSV file, or raise ConfigError with all problems."""
     path = Path(path)
     (number, header), *rows = _rows(path)
     # A task may have the name of a coefficient; its column is then "TASK value".

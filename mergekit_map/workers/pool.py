@@ -55,8 +55,8 @@ class Opening:
 
     project: bytes
     paths: Sequence[str]  # where its modules are
-    # Files of modules, and when they were written, by the names that lm-eval gave them.
-    sources: Mapping[str, tuple[str, int]]
+    # Files of modules, and their digests, by the names that lm-eval gave them.
+    sources: Mapping[str, tuple[str, str]]
     threads: int  # of each worker
 
 

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import pickle
 import sys
+from pathlib import Path
 
 import torch
 
@@ -17,6 +18,7 @@ from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.tasks.base import quiet
 from mergekit_map.types import MeasurementRequest
+from mergekit_map.utils.files import sha256_of_file
 from mergekit_map.workers.pool import Answer, Opening
 
 _OPENED: list[Worker] = []  # one at most
@@ -33,10 +35,14 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
         ) from None
     # lm-eval's tasks bring modules, which it names by their paths or as its own.
     files = {
-        name: (str(module.__file__), module.__mtime__)
+        name: (str(module.__file__), sha256_of_file(Path(str(module.__file__))))
         for name, module in [*sys.modules.items()]
-        if hasattr(module, "__mtime__") and os.fsencode(name) in content
+        if "__mtime__" in getattr(module, "__dict__", {})
+        if os.fsencode(name) in content
     }
+    for name, (file, _) in files.items():
+        if os.stat(file).st_mtime_ns != vars(sys.modules[name])["__mtime__"]:
+            raise MergeError(f"{file} changed; start again")
     return Opening(
         project=content,
         paths=[str(project.directory), *sys.path],
@@ -63,8 +69,8 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
 def _open(opening: Opening) -> Worker:
     sys.path[:] = opening.paths
     torch.set_num_threads(opening.threads)
-    for name, (file, written) in opening.sources.items():
-        if os.stat(file).st_mtime_ns != written:
+    for name, (file, known) in opening.sources.items():
+        if sha256_of_file(Path(file)) != known:
             raise MergeError(f"{file} changed; start again")
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None

@@ -153,16 +153,16 @@ def _counted(e: Evaluation) -> object:
 @contextmanager
 def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
     """Send progress to callbacks, by default a line; other bars are off beside it."""
-    if not _RUNNING.acquire(blocking=False):
-        raise ConfigError(
-            "another thread of this process merges, and would change the random "
-            "numbers of this one; start a process for each search"
-        )
     given = [ProgressLine()] if callbacks is None else callbacks
     from transformers.utils import logging as logging_of_models  # not to select
 
     lines = [one for one in given if isinstance(one, ProgressLine)]
     bars = bool(lines) and logging_of_models.is_progress_bar_enabled()
+    if not _RUNNING.acquire(blocking=False):
+        raise ConfigError(
+            "another thread of this process merges, and would change the random "
+            "numbers of this one; start a process for each search"
+        )
     if bars:
         logging_of_models.disable_progress_bar()  # type: ignore[no-untyped-call]
     events = CallbackList(given)
@@ -174,8 +174,8 @@ def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
         events.tell(lambda one: one.on_stop(stopped))
         raise
     finally:
+        _RUNNING.release()
         for line in lines:
             line.clear()
         if bars:
             logging_of_models.enable_progress_bar()  # type: ignore[no-untyped-call]
-        _RUNNING.release()

@@ -93,12 +93,18 @@ def test_says_what_cannot_be_searched() -> None:
     told_apart = merge("ties", "x/1", "x/2", "x/3", parameters={"normalize": partly})
     assert space_of(told_apart).names == ("1", "2", "3")
     assert "every model has a number as its weight" in problem_of(fixed)
-    # In the second slice only the ratio counts.
     numbers, free = ([weighted(f"x/{n}", w) for n in "ab"] for w in (0.5, None))
-    slices = [{"sources": sources} for sources in (numbers, free)]
-    assert "cannot be told apart" in problem_of(
-        {"merge_method": "linear", "slices": slices}
-    )
+    named, other = ([weighted(f"x/{n}", f"{n}{i}") for n in "ab"] for i in (1, 2))
+    known = [weighted("x/a", 0.5), named[1]]
+
+    def linear(*parts: Any) -> dict[str, Any]:
+        slices = [{"sources": sources} for sources in parts]
+        return {"merge_method": "linear", "slices": slices}
+
+    for config in (linear(numbers, free), linear(named, other)):
+        assert "cannot be told apart" in problem_of(config)
+    space, _ = build_space(linear(named, known), SearchSpec())
+    assert space.names == ("a1", "b1")
 
 
 @pytest.mark.parametrize(
