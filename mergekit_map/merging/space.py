@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -211,19 +212,7 @@ def _identifiable(
     switched = [known[switch].validate(v) for v in settings_of(template, str(switch))]
     asked = by_default or (bool(switched) and all(switched))
     weighted = [entry for entry in entries if entry.weighted]
-    parts: dict[
-        KeyPath, list[set[str]]
-    ] = {}  # of each list of models, what is searched
-    for e in weighted:
-        leaves = [e.model] if e.weight is None else [w for _, w in leaves_of(e.weight)]
-        parts.setdefault(e.key[:-1], []).append({*filter(names_coefficient, leaves)})
-    told = set().union(
-        *(n for names in parts.values() if not all(names) for n in names)
-    )
-    free = any(
-        all(names) and not told & set().union(*names) for names in parts.values()
-    )
-    if not asked or not free:
+    if not asked or not _only_ratios_count(weighted):
         return coefficients, None, None
     models = {e.model for e in weighted}
     whole = all(isinstance(e.weight, str | None) for e in weighted)
@@ -241,6 +230,19 @@ def _identifiable(
     if switch is not None and switch in parameters:
         key = ("parameters", switch)
     return coefficients, None, Problem(key, text)
+
+
+def _only_ratios_count(entries: Iterable[ModelEntry]) -> bool:
+    """Whether some list of models has no number as a weight, nor beside its names."""
+    lists: dict[KeyPath, list[set[str]]] = {}  # the names in the weight of each model
+    for entry in entries:
+        names = {w for _, w in leaves_of(entry.weight) if names_coefficient(w)}
+        names |= {entry.model} if entry.weight is None else set()
+        lists.setdefault(entry.key[:-1], []).append(names)
+    told = {n for names in lists.values() if not all(names) for n in chain(*names)}
+    return any(
+        all(names) and told.isdisjoint(chain(*names)) for names in lists.values()
+    )
 
 
 def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Problem]]:
@@ -332,7 +334,7 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
             filtered = all("value" in place for place in c.places)
             if filtered and plan == _planned(other, model_config, options):
                 text = f"no tensor has the weight {c.name!r}: its filter is in no name"
-                return [Problem(c.places[0], text)]
+                return [Problem(c.places[0], f"{text}, or another before it takes all")]
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
         text = f"mergekit cannot plan this: {errors.in_words(error)}"
         if "LoRA not merged" in text:  # it has no list of the tensors of such a model

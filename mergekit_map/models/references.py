@@ -72,11 +72,8 @@ def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
     """Make local paths, which are relative to ``directory``, absolute."""
 
     def absolute(part: ModelPart) -> ModelPart:
-        path = os.path.join(directory, part.path)
-        # Asked first: a link to itself is no folder, and cannot be resolved.
-        if os.path.isdir(path):
-            return replace(part, path=_real_path(path))
-        return part
+        place = _place(os.path.join(directory, part.path))
+        return replace(part, path=place) if os.path.isdir(place) else part
 
     return map_parts(merge, absolute)
 
@@ -223,15 +220,13 @@ def _named(name: str, paths: list[str]) -> str:
 
 
 def _place(folder: StrPath) -> str:
-    path = Path(folder).expanduser()
-    # Others are of the Hub, or of nothing, which ``find_model`` says.
-    return _real_path(path) if path.is_dir() else str(folder)
-
-
-def _real_path(folder: StrPath) -> str:
     """Return the real path of a folder, from here where a reference cannot hold it.
 
-    There, "@" begins a revision, and "+" an adapter.
+    There, "@" begins a revision, and "+" an adapter. Other places are of the Hub, or of
+    nothing, which ``find_model`` says.
     """
-    real = os.path.realpath(folder)
+    path = os.path.expanduser(folder)
+    if not os.path.isdir(path):
+        return str(folder)
+    real = os.path.realpath(path)
     return os.path.relpath(real) if {"@", "+"} & {*real} else real

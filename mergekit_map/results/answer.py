@@ -267,7 +267,7 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
         if border := border_in_words(front):
             yield border, _gain_beyond(front) >= _WORTH_MORE
     if front.ending is not None:
-        yield _ending(front, front.ending), False
+        yield _ending(front.ending, len(front.points)), False
 
 
 def _within_noise(front: Front) -> bool:
@@ -324,10 +324,12 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
             others = f" Elsewhere they are poorer ({listed(poor)})." if poor else ""
             return f"Predictions on the front are good to ± {share}.{others}", False
         text = f"Predictions on the front are good only to ± {share}"
-    remedy = "let the search finish" if front.unfinished else "allow more evaluations"
-    if front.ending is not None and front.ending.trusted:
-        remedy = "measure more documents"
-    return f"{text}: trust measured merges, or {remedy}.", True
+    remedy = ", or allow more evaluations"
+    if front.ending is not None and front.ending.trusted:  # it would not use them
+        remedy = ""
+    elif front.unfinished:
+        remedy = ", or let the search finish"
+    return f"{text}: trust measured merges{remedy}.", True
 
 
 def border_in_words(front: Front) -> str:
@@ -369,16 +371,13 @@ def wider_bounds(front: Front) -> str:
     )
 
 
-def _ending(front: Front, ending: Ending) -> str:
+def _ending(ending: Ending, n_points: int) -> str:
     if ending.trusted:
-        quality, n = prediction_quality(front), ending.evaluations
-        why = "more would add little"
-        if quality is not None and quality[1]:
-            why = "all others are close to a measured one"
-        return f"The search ended after {n} merges: {why}."
+        n = ending.evaluations
+        return f"The search ended after {n} merges: it found no other worth measuring."
     spent = min(ending.evaluations, ending.allowed)  # earlier searches may have more
     text = f"The search used its budget: {spent} merges, those of the front apart."
-    if len(front.points) == 1 or ending.hope > 1:  # the front is smaller than its noise
+    if n_points == 1 or ending.hope > 1:  # the front is smaller than its noise
         return text
     return (
         f"{text} If others turned out better than predicted by one standard error, the "

@@ -13,12 +13,7 @@ from huggingface_hub import HfApi, constants
 
 from mergekit_map.errors import MergeError
 from mergekit_map.models import files
-from mergekit_map.models.files import (
-    digest_of_file,
-    find_model,
-    fingerprint,
-    refuse_replaced,
-)
+from mergekit_map.models.files import digest_of_file, find_model, fingerprint
 
 
 @pytest.mark.parametrize(
@@ -87,7 +82,7 @@ def test_a_hub_that_does_not_answer_is_an_error(
     with pytest.raises(MergeError, match=r"does not give their headers: .*refused"):
         find_model("me/near", weights=False).headers()
     monkeypatch.setattr(HfApi, "repo_info", None)  # what is here is asked no more
-    refuse_replaced({"me/near": fingerprint("me/near", here=True)})
+    files.refuse_replaced({"me/near": fingerprint("me/near", here=True)})
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from fronts import MATH, NOT_MEASURED, Row, make_front
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.results.answer import poor_tasks, prediction_quality
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Ending, Front
 from mergekit_map.results.limits import Anchors, Request, excess, unmet_limits
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.selection import (
@@ -218,6 +218,9 @@ def test_predictions_are_reliable_where_they_are_good_on_the_front(
     found = prediction_quality(front)
     assert (found is None or not found[1]) == reliable
     assert poor_tasks(front) == poor
+    ending = Ending(evaluations=9, allowed=20, trusted=True, hope=0)
+    ended = prediction_quality(front.model_copy(update={"ending": ending}))
+    assert reliable or ended[0].endswith("trust measured merges.")
 
 
 TASKS = {
