@@ -134,7 +134,7 @@ SELECTION_OPTIONS = key_options(
         "metavar": "TASK=WEIGHT,...",
         "type": values_by_task,
         "help": "Weight of each task, such as math=2,code=1; a task that is left out "
-        "counts 0. By default all tasks without a limit count alike.",
+        "counts 0. By default all tasks without a limit count.",
     },
     scalarization={"type": click.Choice(["sum", "achievement"])},
     knee={"is_flag": True},

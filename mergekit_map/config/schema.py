@@ -95,8 +95,8 @@ class SearchSpec(Strict):
     `nested`: 20 for each pair. Points of the front come after them, and base, parents
     and soup if the method cannot make them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
-    """After this many hours of measuring, summed over workers, only points of the front
-    are still measured."""
+    """Hours of measuring, summed over workers. A merge is measured only if it and the
+    points of the front fit into them."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Bounds of all coefficients, or a pair for each; 0 and 1 where none is given."""
     seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
@@ -152,7 +152,7 @@ class SelectSpec(Strict):
 
     prefer: dict[str, _Preference] | None = None
     """Weight of each task, such as `{math: 2, code: 1}`; a task that is left out counts
-    0. By default all tasks without a limit count alike."""
+    0. By default all tasks without a limit count, those with noisy gains less."""
     scalarization: Literal["sum", "achievement"] = "sum"
     """`sum`: the largest weighted sum of gains. `achievement`: the smallest weighted
     distance to the best value of each task."""

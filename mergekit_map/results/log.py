@@ -66,6 +66,7 @@ Role = Literal[
 ]
 # Measured to judge a search by, so that no search fits them unless it asks for them.
 ASSESSING = frozenset[Role]({"front", "opponent", "baseline", "checkpoint", "holdout"})
+RIVALS = frozenset[Role]({"opponent", "baseline"})
 MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError
 
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.log import Evaluation, Role, merge_key
+from mergekit_map.results.log import RIVALS, Evaluation, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.records import (
     LARGEST,
@@ -40,7 +40,6 @@ from mergekit_map.utils.files import digest, plain, read_whole, write_atomically
 
 _ROUNDING = 1e-9  # between sums of the same numbers
 # What rivals of a search measured is no part of it.
-_RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
 
 def _checked(answers: Answers) -> Answers:
@@ -185,7 +184,7 @@ def with_differences(front: Front, run: RunFolder, log: Iterable[Evaluation]) ->
     manifest = run.read_manifest()
     samples = run.samples(manifest.merge)
     evaluations = list(log)
-    own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
+    own = {merge_key(e.coefficients) for e in evaluations if e.role not in RIVALS}
     rivals = {merge_key(e.coefficients) for e in evaluations} - own
 
     def read(merge: Merge, task: str) -> Itemised | None:

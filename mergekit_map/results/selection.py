@@ -63,8 +63,9 @@ def choose_measured(front: Front) -> Front:
     if not len(candidates):
         nearest = int(violation[: len(points)].argmin())
         if np.isinf(violation[nearest]):  # as standard errors are not known
-            limits = Request.of(front).scalarization().lower
-            nearest = nearest_to_limits(_values(front)[points], limits)
+            asked = select if select.model_fields_set else _NOT_WORSE
+            request = Request(asked, front.metrics, Anchors.of(front))
+            nearest = nearest_to_limits(_values(front)[points], request.scalarization().lower)
         return chosen_as(front, int(points[nearest]), select)
     candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     dominated = []

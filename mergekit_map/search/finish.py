@@ -33,7 +33,14 @@ from mergekit_map.results.front import (
     Unfinished,
 )
 from mergekit_map.results.limits import Anchors, Request
-from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key, read_log
+from mergekit_map.results.log import (
+    RIVALS,
+    Evaluation,
+    MergeKey,
+    by_merge,
+    merge_key,
+    read_log,
+)
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import chosen_as
@@ -122,10 +129,11 @@ class _End:
             if (self._predict(rows[[selected]]) >= lower).all():
                 break
         if len(study.tasks) == 1:
-            X, Y = self._measured_merges()
-            best = X[[Y[:, 0].argmax()]] if len(X) else rows[[selected]]
-            rows, selected = best, 0
-            self._measure(rows)
+            for imported in (True, False):  # what was measured here decides
+                X, Y = self._measured_merges(imported=imported)
+                rows = X[[Y[:, 0].argmax()]] if len(X) else rows[[selected]]
+                selected = 0
+                self._measure(rows)
         return rows, selected
 
     def _most_telling(self, front: FloatArray) -> int:
@@ -166,12 +174,15 @@ class _End:
         ordered = both[np.lexsort(keys.T)]
         return np.asarray(ordered[-1:] if Y.shape[1] == 1 else ordered)
 
-    def _measured_merges(self) -> tuple[FloatArray, FloatArray]:
+    def _measured_merges(
+        self, *, imported: bool = True
+    ) -> tuple[FloatArray, FloatArray]:
         """List the merges within the bounds, and their values on all documents.
 
         (n, d) and (n, m), larger is better, NaN where unknown.
         """
-        found = by_merge(e for e in self.known if e.whole and not e.failed)
+        usable = (e for e in self.known if e.whole and not e.failed)
+        found = by_merge(e for e in usable if imported or e.role != "imported")
         X = self.study.vectors(map(dict, found))
         inside = self.study.contains(X)
         return X[inside], self.study.utilities(found.values())[inside]
@@ -202,7 +213,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         merges=tuple(
             _merge(study, next(iter(of.values())).coefficients, of, corners.get(key))
             for key, of in seen.items()
-            if key not in shown
+            if key not in shown and {e.role for e in of.values()} - RIVALS
         ),
         # Whoever searches cannot set the bounds of groups of models.
         border=() if result.groups else tuple(find_border(study, result)),

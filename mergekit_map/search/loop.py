@@ -100,7 +100,8 @@ def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
         return True
     needed = sum(e.seconds for e in evaluations if e.taken is None)
     for task in study.tasks:
-        whole = [e for e in evaluations if e.task == task and e.whole and not e.failed]
+        here = (e for e in evaluations if e.task == task and e.role != "imported")
+        whole = [e for e in here if e.whole and not e.failed]
         mean = sum(e.seconds for e in whole) / max(len(whole), 1)
         needed += (study.search.remeasure + 2) * mean  # 2: the next and the chosen
     return needed <= 3600 * study.search.hours

@@ -66,7 +66,8 @@ def measure(
         EvaluationError: a task failed on the first merge, or gave no number on the
             first few, so that it will hardly do better on the others.
     """
-    measured = [e for e in matching(study, log) if e.error is None]
+    known = matching(study, log)
+    measured = [e for e in known if e.error is None and e.role != "imported"]
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
     missing = _with_references(study, evaluate, missing_of(study, candidates, log))
     merge: Mapping[str, float] | None = None

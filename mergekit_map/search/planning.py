@@ -93,7 +93,7 @@ def _tried(
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     """List the merges to evaluate at first, reference points before all others.
 
-    Imported merges replace new ones. A search that refines itself spends here what a
+    Merges imported with every task replace new ones. A search that refines itself spends here what a
     first fit needs, and keeps the rest.
 
     Raises:
@@ -104,8 +104,9 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     anchors = study.vectors(merges.values())
     n_anchors = len(merges)
     n_outside = n_anchors - int(study.contains(anchors).sum())
-    measured = {e.key[0]: e.coefficients for e in known if e.role == "imported"}
-    imported = study.vectors(c for key, c in measured.items() if key not in merges)
+    others = by_merge(e for e in known if e.role == "imported")
+    whole = [key for key, of in others.items() if of.keys() >= study.tasks.keys()]
+    imported = study.vectors(dict(key) for key in whole if key not in merges)
     imported = imported[study.contains(imported)]
     is_quadratic = study.search.surrogate == "quadratic"
     needed = n_quadratic_terms(len(study.bounds)) if is_quadratic else 3

@@ -15,9 +15,11 @@ model reads at once.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import eq
@@ -39,6 +41,9 @@ Likelihood = tuple[float, bool]
 # Logits of a chunk, in float32. Processors are slower with more than an allocator
 # keeps, and with much less, as each chunk reads the whole head.
 MOST_BYTES_CPU = 24 << 20
+# Parameters of glibc's allocator, by their numbers: the largest block that it keeps (it
+# takes no larger value), and the bytes that stay free at the end of the heap.
+_KEEPING = {-3: 1 << 25, -1: 1 << 28}
 MOST_BYTES = 256 << 20
 # Tokens of a batch. With more, processors only miss their caches.
 _TOKENS_CPU = 1024
@@ -276,9 +281,21 @@ def likelihoods(
     vocabulary = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     most = max(1, (MOST_BYTES_CPU if on_cpu else MOST_BYTES) // (4 * vocabulary))
     tokens = _TOKENS_CPU if on_cpu else _TOKENS
+    if on_cpu:
+        keep_freed_memory()
     scores = Likelihoods(model, most, tokens, rows, width)
     scores = replace(scores, bounded=_predicts_in_chunks(scores, vocabulary))
     return scores if on_cpu else fitted(scores, requests)
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory for the next pass, as other allocators do.
+
+    Without it, SmolLM2-135M takes 3 % longer to score, tiny models a fifth.
+    """
+    with suppress(AttributeError):  # another library has no such function
+        for number, value in _KEEPING.items():
+            ctypes.CDLL(None).mallopt(number, value)
 
 
 def _predicts_in_chunks(scores: Likelihoods, vocabulary: int) -> bool:
@@ -298,8 +315,11 @@ def _predicts_in_chunks(scores: Likelihoods, vocabulary: int) -> bool:
 def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
     """Halve the number of tokens until the largest passes fit in memory."""
     while True:
-        # The first batch with branches and the first without are the largest.
-        largest = {batch[0].branches: batch for batch in scores.batches(requests)[::-1]}
+        # The largest batch with branches, and the largest without.
+        batches = sorted(
+            scores.batches(requests), key=lambda b: len(b) * len(b[0].tokens)
+        )
+        largest = {batch[0].branches: batch for batch in batches}
         try:
             for batch in largest.values():
                 scores.score(batch, requests)

@@ -8,7 +8,6 @@ this process does.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import shutil
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 _DEATHS = 2  # of workers at the same task
 _LONGEST_FOLDER = 70  # characters, before /pymp-xxxxxxxx/listener-xxxxxxxx
 _SECONDS_BETWEEN_CHECKS = 0.2  # for signals, which do not end a wait
-_SLOW_IMPORT = "mergekit_map.workers.worker_main"
+_SLOW_IMPORTS = "mergekit_map.workers.preload"
 
 
 @dataclass(frozen=True)
@@ -250,7 +249,7 @@ def start_forkserver() -> None:
     must not be forked, such as CUDA.
     """
     if sys.platform == "linux" and not visible_gpus():
-        get_context("forkserver").set_forkserver_preload([_SLOW_IMPORT])
+        get_context("forkserver").set_forkserver_preload([_SLOW_IMPORTS])
     # Multiprocessing's folder has the forkserver's socket. It lies in /tmp where the
     # path of a socket, 107 bytes at most, would be too long.
     usual = tempfile.gettempdir()
@@ -367,7 +366,6 @@ def _become_worker(
     os.environ.update(environment)
     scratch = environment["TMPDIR"]
     tempfile.tempdir = scratch
-    gc.freeze()  # else each collection visits all that the imports made
     logging.disable(logging.WARNING)  # the main process logs the same
     os.dup2(2, 1)  # what tasks print is for people
     threading.Thread(target=_end_with_parent, args=[scratch], daemon=True).start()

@@ -111,7 +111,7 @@ def _merge(
         searched, written = _measure_checkpoint(
             project, folder, run, log, point, held_out=held_out
         )
-        if difference := _difference(searched, written):
+        if difference := _difference(point, written):
             warn(difference)
         with selection_lock(run):
             front = _with_measured(project, selection, searched, run)
@@ -182,21 +182,21 @@ def _measure_checkpoint(
 
 
 def _difference(searched: Merge, written: Merge) -> str:
-    """Describe differences to the search's measurements beyond rounding."""
+    """Describe differences to the front's measurements beyond rounding."""
     failed, differing = list[str](), list[str]()
-    for task in searched.measured:
-        values = [merge.measured[task].value for merge in (searched, written)]
+    for task, reading in searched.measured.items():
+        values = [reading.value, written.measured[task].value]
         before, now = (math.nan if value is None else value for value in values)
         alike = math.isclose(now, before, rel_tol=_ROUNDING, abs_tol=_ROUNDING**2)
         if values == [None, None]:
             failed.append(task)
-        elif not alike:
+        elif values[0] is not None and reading.documents is None and not alike:
             differing.append(f"{task} is {now:.7g}, and was {before:.7g}")
     found = f"The checkpoint cannot be measured on {listed(failed)}. " if failed else ""
     if differing:
         found += (
             f"The checkpoint is not what the search measured: {'; '.join(differing)}. "
             "Either device, versions or files have changed since, or the task does not "
-            "give the same number twice."
+            "give the same number twice, or the import was of other documents."
         )
     return found.rstrip()

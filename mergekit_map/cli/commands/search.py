@@ -11,7 +11,7 @@ from mergekit_map.cli.commands.select import merge_and_show
 from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MakeOptions, MergeCommand, MergeOptions
 from mergekit_map.cli.options import (
-    FILE,
+    CONFIG,
     FOLDER,
     model_options,
     with_output_options,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--import",
     "import_file",
-    type=FILE,
+    type=CONFIG,
     metavar="FILE.csv",
     help="Use evaluations that were measured elsewhere: a row for each merge; a column "
     "for each coefficient; columns 'TASK value', and 'TASK stderr' if known.",
