@@ -103,7 +103,8 @@ class SearchSpec(Strict):
     """Random seed of the search. mergekit's random methods use it, too, unless
     `--random-seed` is given."""
     remeasure: Annotated[Int, Field(ge=0, le=10_000)] = 5
-    """Number of predicted points of the front that are measured at the end."""
+    """Number of predicted points of the front that are measured at the end; with
+    limits, up to two of them are kept for the choice."""
     surrogate: SurrogateKind = "auto"
     """`quadratic`: least squares. `regularized`: with normal priors of its terms.
     `residual_gp`: that and a Gaussian process for the residuals, both of effects that
@@ -171,7 +172,8 @@ class SelectSpec(Strict):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         off = {name for name, value in self if value is None or value is False}
-        given = self.model_fields_set - off
+        given = self.model_fields_set
+        given.difference_update(off)  # a key without a value counts as left out
         excluded = {
             "index": ("prefer", "scalarization", "knee", *_LIMITS),
             "knee": ("prefer", "scalarization"),

@@ -118,6 +118,8 @@ class TextSource(Strict):
             raise ValueError("give exactly one of 'file' and 'dataset'")
         if self.file and self.model_fields_set & {"name", "split", "revision"}:
             raise ValueError("a file has no name, split or revision; remove that key")
+        if self.field is not None and self.file and self.file.suffix == ".txt":
+            raise ValueError("a .txt file has no fields; remove 'field'")
         if self.file is not None and self.file.suffix not in {".txt", ".jsonl"}:
             raise ValueError(
                 f"file must end in .txt or .jsonl, got {self.file.name!r}; "

@@ -24,6 +24,7 @@ _MOST_LEVELS = 40
 _UNUSABLE = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _TAG = "tag:yaml.org,2002:"
 _TEXT = f"{_TAG}str"
+_NUMBERS = (f"{_TAG}int", f"{_TAG}float")
 _TYPES = ("str", "int", "float", "bool", "null", "map", "seq")
 # Numbers such as 1e-3, which PyYAML reads as text, as YAML 1.1 wants a point in them.
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
@@ -274,6 +275,8 @@ class _Places:
                 self.lines[(*key, index)] = _line(item)
                 self.walk(item, (*key, index))
         else:
+            if node.tag in _NUMBERS and ":" in str(node.value):
+                node.tag = _TEXT  # 1:30 is 90 in YAML 1.1
             self._refuse_unusable(node, key)
 
     def _refuse_unusable(self, node: yaml.Node, key: KeyPath) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -440,7 +441,7 @@ def finished_project(
     project = load_project(
         folder.config,
         options,
-        start if start.is_dir() else None,
+        start if os.path.isdir(start) else None,  # another user's may not be looked at
         trust_run=trust_run,
         model_paths=model_paths,
     )

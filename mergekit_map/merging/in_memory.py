@@ -59,8 +59,11 @@ class ResidentMerge:
             weights = self.weights.of(name, replay.models, coefficients)
             dtype = self.stored_dtypes.get(name)
             jobs.append(partial(_write, replay, weights, targets[name], dtype))
-        if any(isinstance(replay, MethodReplay) for replay in self.replays.values()):
-            for job in jobs:  # whose norms depend on the number of threads
+        on_cpu = all(target.device.type == "cpu" for target in targets.values())
+        # Norms depend on the number of threads; a GPU has no room for several tensors.
+        is_method = any(isinstance(r, MethodReplay) for r in self.replays.values())
+        if is_method or not on_cpu:
+            for job in jobs:
                 job()
         else:
             _run_side_by_side(jobs)

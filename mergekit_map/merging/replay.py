@@ -24,6 +24,7 @@ Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them
 
 _UNIT = 1024
 _BLOCK = 1 << 19  # entries of all models in a block: with what is computed, 4 MB or so
+_BLOCK_GPU = 1 << 26  # an accelerator is faster with more, but has less memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +122,9 @@ def _blocks(deltas: Tensor) -> Iterable[slice]:
     They begin where torch sums as in the whole tensor, so that no bit differs. A rest
     of at most ``_UNIT`` columns belongs to the block before it.
     """
-    if deltas.device.type != "cpu":
-        return [slice(None)]  # an accelerator is faster with all at once
     n, size = deltas.shape
-    length = max(_UNIT, _BLOCK // n // _UNIT * _UNIT)
+    block = _BLOCK if deltas.device.type == "cpu" else _BLOCK_GPU
+    length = max(_UNIT, block // n // _UNIT * _UNIT)
     starts = [*range(0, max(1, size - _UNIT), length)]
     return map(slice, starts, [*starts[1:], size])
 

@@ -10,6 +10,7 @@ set one but not the other. Hashing a file again takes seconds for every model.
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import os
@@ -283,7 +284,8 @@ def _download(part: ModelPart, patterns: list[str], *, here: bool) -> Path:
             why = "it is not the id of a Hub repository"
             check = "check the path (relative paths start at the working directory)"
         place = Path(path)
-        beside = [file.parent.name for file in place.parent.glob("*/*config.json")]
+        configs = glob.glob(f"{glob.escape(str(place.parent))}/*/*config.json")
+        beside = [Path(file).parent.name for file in configs]
         like = alike(place.name, beside, f"{place.parent}/")
         raise MergeError(
             f"there is no folder {path!r}, and {why}; {check}; if the model lies "

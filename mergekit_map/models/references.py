@@ -134,7 +134,8 @@ def walk_entries(
 
 def weight_setting(part: MergeConfig, key: KeyPath) -> Setting | None:
     """Return the weight that a part of a configuration sets, and its place."""
-    weight = (part.get("parameters") or {}).get("weight")
+    parameters = part.get("parameters")
+    weight = parameters.get("weight") if isinstance(parameters, dict) else None
     return None if weight is None else ((*key, "parameters", "weight"), weight)
 
 

@@ -262,7 +262,10 @@ def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLo
     another search has it open, or a line cannot be read.
     """
     lock = lock_file or path.with_name(f".{path.name}.lock")
-    busy = f"another search is writing {path}; wait for it, or name another run folder"
+    busy = (
+        f"another search is writing {path}; wait for it, or name another run folder; "
+        f"if none is, remove {lock}"
+    )
     with locked(lock, place=lock, busy=busy):
         evaluations = list(read_log(path))  # an error leaves the file as it is
         bytes_of_lines = sum(len(line) + 1 for line in whole_lines(path))

@@ -89,6 +89,7 @@ def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
     ``strata`` (n,) has the part of each item, with two items or more in each. Parts are
     drawn by themselves, so that their variances add up.
     """
+    N = U.shape[1]
     variances = np.zeros((len(U), len(U)))
     for stratum in np.unique(strata):
         V = U[:, strata == stratum]
@@ -96,11 +97,11 @@ def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
         # Row by row: a Gram matrix would lose half the digits of a small difference.
         squares = np.array([np.square(V - row).sum(axis=1) for row in V])
         influence = _answer_influence(V)
-        if influence is None:
-            variances += squares.reshape(variances.shape) * n / (n - 1)
-        else:
-            pseudo_answers = influence**2 * (1 - np.eye(len(V)))
-            variances += (squares + pseudo_answers) * (n / (n + 2)) ** 2
+        variance = squares.reshape(variances.shape) * n / (n - 1)
+        if influence is not None:  # each part gets its share of the pseudo-answers
+            pseudo_answers = influence**2 * (1 - np.eye(len(V))) * n / N
+            variance = (variance * (N - 1) / N + pseudo_answers) * (N / (N + 2)) ** 2
+        variances += variance
     return np.asarray(np.sqrt(variances))
 
 

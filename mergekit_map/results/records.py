@@ -101,8 +101,8 @@ def read_record(path: Path, kind: type[R], what: str) -> R:
         raise unreadable(path, error) from None
     except ValidationError as error:
         raise ArtifactError(
-            f"{path} cannot be used: {in_one_sentence(error)}; restore the file, or "
-            "search again"
+            f"{path} cannot be used: {in_one_sentence(error)}; restore or remove "
+            "the file, and search again"
         ) from None
 
 

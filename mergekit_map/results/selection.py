@@ -32,6 +32,7 @@ from mergekit_map.optimize.scalarization import (
 from mergekit_map.results.front import UNKNOWN, Front, Merge
 from mergekit_map.results.gains import on_held_out
 from mergekit_map.results.limits import (
+    Anchors,
     Request,
     excess,
     keep_limits,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from mergekit_map.surrogates.fit import Surrogate
 
 MERGE = "merge"  # the advice to use the chosen merge
+_NOT_WORSE = SelectSpec(not_worse_than=BASE)  # what holds where nothing is asked for
 
 
 def choose_measured(front: Front) -> Front:
@@ -65,7 +67,8 @@ def choose_measured(front: Front) -> Front:
         if np.isinf(violation[nearest]):  # as standard errors are not known
             asked = select if select.model_fields_set else _NOT_WORSE
             request = Request(asked, front.metrics, Anchors.of(front))
-            nearest = nearest_to_limits(_values(front)[points], request.scalarization().lower)
+            lower = request.scalarization().lower
+            nearest = nearest_to_limits(_values(front)[points], lower)
         return chosen_as(front, int(points[nearest]), select)
     candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     dominated = []
@@ -117,12 +120,13 @@ def advice(front: Front) -> str:
 def beats_somewhere(
     front: Front, label: str, tasks: Iterable[str]
 ) -> tuple[bool, bool]:
-    """Whether a measured point is significantly better than a reference point.
+    """Whether a point that is not chosen is significantly better than a reference.
 
     On one of these tasks, whatever it loses on others; and by the weighted sum. The
-    point keeps the limits.
+    point is measured and keeps the limits.
     """
     points = front.measured_points[keep_limits(front, front.measured_points)]
+    points = points[points != front.selected]
     columns = [[*front.tasks].index(task) for task in tasks]
     rival = front.anchor_indices[[anchor.label == label for anchor in front.anchors]]
     better = PairedMerges.of(front, points, rival).better[:, columns]
@@ -158,8 +162,10 @@ def _with_sum(
     front: Front, first: Indices, second: Indices, values: Front | None = None
 ) -> PairedMerges:
     """Compare merges on the tasks that count; the last column is the weighted sum."""
-    weights = Request.of(front).weights()
-    scales, counts = weights / weights.sum() / ranges(_values(front)), weights > 0
+    weights, Y = Request.of(front).weights(), _values(front)
+    if len(Y) == 1:  # it has no range
+        Y = front.utilities([front.all_merges[i] for i in front.complete], "measured")
+    scales, counts = weights / weights.sum() / ranges(Y), weights > 0
     paired = PairedMerges.of(values or front, first, second)
     variances = (paired.stderr[:, counts] * scales[counts]) ** 2
     stderr = np.sqrt(variances.sum(axis=1))

@@ -66,8 +66,8 @@ def measure(
         EvaluationError: a task failed on the first merge, or gave no number on the
             first few, so that it will hardly do better on the others.
     """
-    known = matching(study, log)
-    measured = [e for e in known if e.error is None and e.role != "imported"]
+    usable = (e for e in matching(study, log) if e.error is None)
+    measured = [e for e in usable if e.role != "imported"]
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
     missing = _with_references(study, evaluate, missing_of(study, candidates, log))
     merge: Mapping[str, float] | None = None

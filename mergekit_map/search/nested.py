@@ -230,7 +230,7 @@ class Grouping:
         A limit that no single model keeps is left to later pairs.
         """
         study = self._study
-        limits = Request(study.select, study.tasks, self._readings).limits()
+        limits = Request(study.select, study.tasks, self._readings).required()
         within: dict[str, float | str] = {}
         for column, (task, metric) in enumerate(study.tasks.items()):
             if task in tasks and task in limits:

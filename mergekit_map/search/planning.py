@@ -93,8 +93,8 @@ def _tried(
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     """List the merges to evaluate at first, reference points before all others.
 
-    Merges imported with every task replace new ones. A search that refines itself spends here what a
-    first fit needs, and keeps the rest.
+    Merges imported with every task replace new ones. A search that refines itself
+    spends here what a first fit needs, and keeps the rest.
 
     Raises:
         DesignError: fewer evaluations than reference points, or than a surrogate needs.

@@ -11,6 +11,7 @@ logits of all of it.
 from __future__ import annotations
 
 import copy
+import datetime
 import functools
 import itertools
 import logging
@@ -66,6 +67,7 @@ from mergekit_map.utils.progress import step
 logger = logging.getLogger(__name__)
 _ROLLING = "loglikelihood_rolling"
 _ROLLING_LENGTH = 2048
+_DATE = datetime.date(2024, 7, 26)  # of the template of Llama 3.2 without a clock
 _DEFAULT_ROWS = 8  # prompts that are answered together, where the user sets no number
 BACKENDS: Collection[str] = MODEL_REGISTRY  # the model classes of lm-eval, by name
 Samples: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of lm-eval, by task
@@ -122,6 +124,8 @@ def make_harness_model(
             tokenizer=copy.deepcopy(tokenizer),  # it gets a padding token
             batch_size=_rows(batch_size),
             softmax_dtype="float32",  # in bfloat16, choices tie by rounding
+            # Templates print the date; measurements of two days must be of one prompt.
+            chat_template_args={"strftime_now": _DATE.strftime},
         )
     lm.batch = batch_size
     lm.tok_encode = functools.cache(lm.tok_encode)  # prompts are the same each time

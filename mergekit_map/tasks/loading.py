@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
-from mergekit_map.errors import EvaluationError, InvalidTask, in_words
+from mergekit_map.errors import EvaluationError, InvalidTask, MergeError, in_words
 from mergekit_map.results.records import LARGEST
 from mergekit_map.tasks.base import Documents, PreparedTask, fingerprint
 from mergekit_map.tasks.lm_eval_model import (
@@ -202,6 +202,8 @@ def _located(name: str, model: Any) -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an exit, too, is of the task and not of the search
+        if isinstance(error, getattr(torch, "AcceleratorError", ())):
+            raise MergeError(f"all merges would fail: {in_words(error)}") from error
         what = str(error)
         if not isinstance(error, EvaluationError):
             hint = _OUT_OF_MEMORY if isinstance(error, torch.OutOfMemoryError) else ""

@@ -57,7 +57,10 @@ def remove_leftovers() -> None:
     """Remove the partial recordings of processes that were killed."""
     for path in recordings_folder().glob(".*.partial"):
         key = path.name.split(".")[1]
-        with suppress(Timeout), FileLock(recordings_folder() / f".{key}.lock", 0):
+        with (
+            suppress(Timeout, OSError),
+            FileLock(recordings_folder() / f".{key}.lock", 0),
+        ):
             shutil.rmtree(path, ignore_errors=True)
 
 

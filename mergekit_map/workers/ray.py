@@ -7,9 +7,10 @@ object store.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -77,8 +78,9 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
         if not has_joined:
             _start(ray, count or max(1, len(visible_gpus())), stack)
         resources = ray.cluster_resources()
-        gpus = int(resources.get("GPU", 0))
-        count = count or gpus or sum(node["Alive"] for node in ray.nodes())
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        gpus = [int(node.get("GPU", 0)) for node in nodes]
+        count = count or sum(gpus) or len(nodes)
         actor = ray.remote(
             num_cpus=1,
             num_gpus=gpus_of_each(gpus, count),
@@ -91,9 +93,13 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
         yield stack.enter_context(WorkerPool(handles, threads))
 
 
-def gpus_of_each(gpus: int, count: int) -> float:
-    """Share GPUs among actors: whole ones, or a part of one where there are too few."""
-    return gpus // count if count <= gpus else int(1e4 * gpus / count) / 1e4
+def gpus_of_each(nodes: Sequence[int], count: int) -> float:
+    """Share the GPUs of nodes among actors: whole ones of a node, or a part of one."""
+    gpus = sum(nodes)
+    if 0 < gpus < count:
+        return int(1e4 / math.ceil(count / gpus)) / 1e4
+    fitting = (k for k in range(gpus, 0, -1) if sum(g // k for g in nodes) >= count)
+    return next(fitting, 0)
 
 
 def _import_ray() -> Any:

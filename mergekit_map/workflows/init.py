@@ -117,7 +117,7 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
     Weights that are numbers become names, which are searched; all else stays as it is.
     """
     file = read_yaml(path)
-    if "map" in file.content:
+    if file.content.get("map") is not None:
         raise ConfigError(
             f"{file.locate(('map',))}: this file has a 'map:' block already; it can be "
             "searched as it is"

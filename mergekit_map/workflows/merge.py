@@ -77,10 +77,10 @@ def merge_point(
         MergeError: the models have changed since the search.
     """
     run, out = Path(run), Path(out)
-    project = finished_project(
-        run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
-    )
     with reporting(callbacks) as events:
+        project = finished_project(
+            run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
+        )
         selection = selection or select_point(run)
         return _merge(project, selection, RunFolder(run), out, events)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import platform
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -69,10 +71,10 @@ def search_front(
         ConfigError: with all problems of the configuration.
         MapError: the models or tasks cannot be merged or measured.
     """
-    if not isinstance(project, Project):
-        project = load_project(project)
     run = Path(run)
     with reporting(callbacks) as events, _started_pool(workers) as pool:
+        if not isinstance(project, Project):
+            project = load_project(project)
         front = _search(project, run, events, pool, imported)
         events.tell(lambda one: one.on_finish(front))
     return Run(front, run)
@@ -137,8 +139,11 @@ def _started_pool(
     if isinstance(workers, int):
         return process_pool(workers)
     if isinstance(workers, str):
-        count = workers.removeprefix("ray").removeprefix(":")
-        return ray_pool(int(count) if count else None)
+        found = re.fullmatch(r"ray(?::([1-9][0-9]*))?", workers)
+        if found is None:
+            text = f"a number, 'ray' or 'ray:4' was expected, got {workers!r}"
+            raise ConfigError(f"workers: {text}")
+        return ray_pool(int(found[1]) if found[1] else None)
     return nullcontext(workers)
 
 
@@ -244,7 +249,8 @@ def _search_plan(
 
 
 def _manifest(project: Project, study: Study) -> Manifest:
-    packages = ("mergekit", "torch", "transformers", "lm_eval", "peft", "pymoo")
+    packages = ["mergekit", "torch", "transformers", "lm_eval", "peft", "pymoo"]
+    packages += ["vllm"] if importlib.util.find_spec("vllm") else []
     return Manifest(
         mergekit_map=__version__,
         python=platform.python_version(),

@@ -28,10 +28,12 @@ HAS_RAY = pytest.mark.skipif(
 
 
 def test_gpus_are_shared_among_actors() -> None:
-    assert [gpus_of_each(8, count) for count in (8, 4, 3, 1)] == [1, 2, 2, 8]
-    assert [gpus_of_each(0, count) for count in (1, 4)] == [0, 0]
-    assert gpus_of_each(2, 4) == 0.5
-    assert gpus_of_each(1, 3) == 0.3333  # three of these fit on one
+    assert [gpus_of_each([8], count) for count in (8, 4, 3, 1)] == [1, 2, 2, 8]
+    assert [gpus_of_each([8, 8], count) for count in (3, 2)] == [4, 8]
+    assert [gpus_of_each([1] * 8, count) for count in (4, 9)] == [1, 0.5]
+    assert [gpus_of_each([0], count) for count in (1, 4)] == [0, 0]
+    assert gpus_of_each([2], 3) == 0.5  # a part must fit on one
+    assert gpus_of_each([1], 3) == 0.3333  # three of these fit on one
 
 
 def test_who_has_no_ray_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

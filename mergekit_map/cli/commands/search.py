@@ -90,6 +90,8 @@ def run(
     """
     options = make_options(f"reading {config}")
     folder = run_folder or out.parent / f"{out.name}.run"
+    if out.resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise click.UsageError("--run-folder must not be OUT, nor lie inside it")
     _find_front(config, folder, options, workers, **project_options)
     # The search has just written this folder, so its code is the user's own.
     model_paths = project_options["model_paths"]
