@@ -195,6 +195,10 @@ CASES: dict[str, tuple[Change, str]] = {
         task(perplexity={"file": "a.txt", "split": "test"}),
         r"a file has no name, split or revision; remove that key",
     ),
+    "field of plain text": (
+        task(perplexity={"file": "a.txt", "field": "body"}),
+        r"a \.txt file has no fields; remove 'field'",
+    ),
     "metric that is not named": (
         lambda config, folder: (
             write_choices(folder),

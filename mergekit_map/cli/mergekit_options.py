@@ -96,8 +96,6 @@ def _show_mergekit_options(ctx: click.Context, _: click.Parameter, given: Any) -
 def _make_options(
     given: Mapping[str, Any], workers: int | str | None, activity: str
 ) -> MergeOptions:
-    if not given["copy_tokenizer"]:
-        raise click.UsageError("a merge is measured with its tokenizer, so copy it")
     if given["transformers_cache"]:  # for all libraries, as the default is
         os.environ["HF_HUB_CACHE"] = given["transformers_cache"]
     if isinstance(workers, int):  # whose imports take as long

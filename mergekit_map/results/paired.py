@@ -89,16 +89,18 @@ def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
     ``strata`` (n,) has the part of each item, with two items or more in each. Parts are
     drawn by themselves, so that their variances add up.
     """
-    N = U.shape[1]
+    parts = [U[:, strata == part] for part in np.unique(strata)]
+    influences = [*map(_answer_influence, parts)]
+    pairs = [*zip(parts, influences, strict=True)]
+    n_answers = sum(V.shape[1] for V, influence in pairs if influence is not None)
     variances = np.zeros((len(U), len(U)))
-    for stratum in np.unique(strata):
-        V = U[:, strata == stratum]
+    for V, influence in pairs:
         n = V.shape[1]
         # Row by row: a Gram matrix would lose half the digits of a small difference.
         squares = np.array([np.square(V - row).sum(axis=1) for row in V])
-        influence = _answer_influence(V)
         variance = squares.reshape(variances.shape) * n / (n - 1)
-        if influence is not None:  # each part gets its share of the pseudo-answers
+        if influence is not None:  # each part has its share of the pseudo-answers
+            N = n_answers
             pseudo_answers = influence**2 * (1 - np.eye(len(V))) * n / N
             variance = (variance * (N - 1) / N + pseudo_answers) * (N / (N + 2)) ** 2
         variances += variance

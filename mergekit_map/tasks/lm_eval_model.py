@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
@@ -67,7 +68,10 @@ from mergekit_map.utils.progress import step
 logger = logging.getLogger(__name__)
 _ROLLING = "loglikelihood_rolling"
 _ROLLING_LENGTH = 2048
-_DATE = datetime.date(2024, 7, 26)  # of the template of Llama 3.2 without a clock
+# Templates print the date, but prompts of two days must be the same. This one is of
+# Llama 3.2's template where there is no clock.
+_DATE = datetime.date(2024, 7, 26)
+_CLOCK = "transformers.utils.chat_template_utils.datetime"
 _DEFAULT_ROWS = 8  # prompts that are answered together, where the user sets no number
 BACKENDS: Collection[str] = MODEL_REGISTRY  # the model classes of lm-eval, by name
 Samples: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of lm-eval, by task
@@ -124,8 +128,6 @@ def make_harness_model(
             tokenizer=copy.deepcopy(tokenizer),  # it gets a padding token
             batch_size=_rows(batch_size),
             softmax_dtype="float32",  # in bfloat16, choices tie by rounding
-            # Templates print the date; measurements of two days must be of one prompt.
-            chat_template_args={"strftime_now": _DATE.strftime},
         )
     lm.batch = batch_size
     lm.tok_encode = functools.cache(lm.tok_encode)  # prompts are the same each time
@@ -194,7 +196,8 @@ def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
             "apply_chat_template needs a tokenizer with a chat template, this one has "
             "none; leave it out, or take the tokenizer of an instruct model"
         )
-    with quiet(), separate_randomness(), cached_templates():
+    clock = patch(_CLOCK, SimpleNamespace(now=lambda: _DATE))
+    with quiet(), separate_randomness(), cached_templates(), clock:
         build_requests(
             task.loaded,
             task.spec.limit,

@@ -8,6 +8,7 @@ this process does.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 _DEATHS = 2  # of workers at the same task
 _LONGEST_FOLDER = 70  # characters, before /pymp-xxxxxxxx/listener-xxxxxxxx
 _SECONDS_BETWEEN_CHECKS = 0.2  # for signals, which do not end a wait
-_SLOW_IMPORTS = "mergekit_map.workers.preload"
+_SLOW_IMPORT = "mergekit_map.workers.worker_main"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Answer:
 
     value: Measurement | None
     error: Exception | None = None
+    opened: bool = True  # the models
 
 
 class WorkerHandle(Protocol):
@@ -164,8 +166,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 self._wait_for(task)
         del self._pending[request]
         assert task.answer is not None
-        if task.answer.error is not None:
-            raise task.answer.error
+        if (error := task.answer.error) is not None:
+            if self._measured and not task.answer.opened:  # as other workers could
+                error = MergeError(f"a worker cannot open the models: {error}")
+            raise error
         assert task.answer.value is not None
         return task.answer.value
 
@@ -249,7 +253,7 @@ def start_forkserver() -> None:
     must not be forked, such as CUDA.
     """
     if sys.platform == "linux" and not visible_gpus():
-        get_context("forkserver").set_forkserver_preload([_SLOW_IMPORTS])
+        get_context("forkserver").set_forkserver_preload([_SLOW_IMPORT])
     # Multiprocessing's folder has the forkserver's socket. It lies in /tmp where the
     # path of a socket, 107 bytes at most, would be too long.
     usual = tempfile.gettempdir()
@@ -366,6 +370,7 @@ def _become_worker(
     os.environ.update(environment)
     scratch = environment["TMPDIR"]
     tempfile.tempdir = scratch
+    gc.freeze()  # else each collection visits all that the imports made
     logging.disable(logging.WARNING)  # the main process logs the same
     os.dup2(2, 1)  # what tasks print is for people
     threading.Thread(target=_end_with_parent, args=[scratch], daemon=True).start()

@@ -13,13 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mergekit_map.errors import (
-    ConfigError,
-    EvaluationError,
-    MapError,
-    MergeError,
-    in_words,
-)
+from mergekit_map.errors import ConfigError, MapError, MergeError, in_words
 from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.tasks.base import quiet
@@ -65,15 +59,12 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
                 _OPENED.append(_open(opening))
             return Answer(_OPENED[0].measure(request))
     except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
-        # Who cannot open the models would fail at every merge: that ends the search.
-        ends = isinstance(failure, OSError) or not _OPENED
-        if ends and isinstance(failure, EvaluationError):
-            failure = MergeError(str(failure))
+        opened = bool(_OPENED)
         if isinstance(failure, MapError):
-            return Answer(None, failure)
+            return Answer(None, failure, opened)
         # Errors of other libraries may be none that can be sent.
-        kind = MergeError if ends else RuntimeError
-        return Answer(None, kind(in_words(failure)))
+        kind = MergeError if isinstance(failure, OSError) else RuntimeError
+        return Answer(None, kind(in_words(failure)), opened)
 
 
 def _open(opening: Opening) -> Worker:

@@ -133,6 +133,7 @@ USAGE = {
     "run --base a --model b out": "Missing option '--text' or '--task'",
     "run --model b --text fr.txt out": "add 'base_model:'",
     "run --base a --model b --text fr.txt --density 0.3 out": "drops no weights",
+    "run fr.txt out --run-folder out/run": "must not be OUT, nor lie inside it",
     "init": "[PLAIN] CONFIG was expected",
     "init plain.yml new.yml --base a": "--base: plain.yml says this already",
     "init fr.txt --base a --model b": "fr.txt exists already and is left as it is",

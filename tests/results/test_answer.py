@@ -112,7 +112,8 @@ BETTER: Row = [(0.9, 0.01), (1.5, 0.01)]
 def test_where_a_reference_is_as_good_it_is_the_answer(
     label: str, prefer: Any, expected: str
 ) -> None:
-    anchors, select = {**ANCHORS, label: BETTER}, {"prefer": prefer}
+    anchors, select = {**ANCHORS, label: BETTER}, {"scalarization": "sum"}
+    select |= {"prefer": prefer} if prefer else {}
 
     found = answer(make_front([(CHOSEN, CHOSEN)], anchors, select=select))
 
@@ -153,7 +154,7 @@ def test_a_point_that_is_a_reference_has_its_name(index: int, expected: str) -> 
     assert found.headline == f"{expected} the model one."
 
 
-@pytest.mark.parametrize(("items", "advice"), [(2, "other"), (200, "merge")])
+@pytest.mark.parametrize(("items", "advice"), [(2, "base"), (200, "merge")])
 def test_a_sum_of_few_blocks_is_weak_evidence(items: int, advice: str) -> None:
     apart = {**APART, "items": items, "stderr": [[0.03] * n for n in (1, 2, 3, 4)]}
     measured = [(0.76, 0.04), (1.85, 0.05)]  # ahead of each reference in the sum

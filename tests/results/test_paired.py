@@ -76,6 +76,16 @@ def test_of_answers_it_is_as_if_each_way_to_answer_were_seen_half_a_time_more() 
     assert one_part(of_means(scores))[0, 1] == pytest.approx(expected)
 
 
+def test_a_group_has_the_pseudo_answers_of_one_task() -> None:
+    scores = np.ones((2, 40))
+    scores[:, ::8] = 0  # alike
+    strata = np.repeat(range(5), 8)
+
+    group = stderrs_of_differences(of_means(scores), strata)[0, 1]
+
+    assert group == pytest.approx(one_part(of_means(scores))[0, 1], rel=0.1)
+
+
 ROW = ([(0.5, 0.1), (2.0, 0.1)],) * 2
 
 

@@ -93,6 +93,13 @@ def test_imported_merges_take_the_place_of_new_ones_once_where_they_are_fitted(
     assert silence == []
 
 
+def test_imports_of_one_task_replace_no_new_merges(tmp_path: Path) -> None:
+    rows = [{"x": one / 10, "y": 0.0, "near": 1.0} for one in range(1, 10)]
+    run(study_of(), tmp_path, Recorder(bowl), write_csv(tmp_path / "some.csv", rows))
+
+    assert [e.role for e in logged(tmp_path)].count("design") == 2 * 3
+
+
 def test_all_that_is_imported_into_a_finished_search_is_fitted(tmp_path: Path) -> None:
     run(study_of(), tmp_path / "run", bowl)
     file = write_csv(tmp_path / "more.csv", random_rows(20))

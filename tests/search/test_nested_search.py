@@ -79,6 +79,20 @@ def test_limits_that_a_merge_keeps_are_kept(
         assert function(chosen, task) <= limit + 1e-9
 
 
+def test_a_preference_holds_within_pairs_beside_models_to_be_no_worse_than(
+    tmp_path: Path,
+) -> None:
+    found = []
+    for index, rivals in enumerate((None, "base")):
+        select = SelectSpec(prefer={"a": 9, "b": 1}, not_worse_than=rivals)
+        study = replace(study_of(order=[["a", "b"], ["c", "d"]]), select=select)
+        with fronts_of_few_points(40):
+            result = run(study, tmp_path / str(index), measuring(own_corner))
+        found.append(result.groups["pair-1"])
+
+    assert found[0] == found[1]
+
+
 def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
     evaluate = measuring(own_corner)
     # A preference, so that no soup is chosen, and that of the last pair is a new one.

@@ -121,6 +121,17 @@ def test_chat_templates_are_applied_as_by_the_command(bench: Bench) -> None:
     assert_equal_samples(result, expected["samples"]["choices"])
 
 
+def test_prompts_of_chat_templates_have_the_date_of_no_day(bench: Bench) -> None:
+    write_choices(bench.folder)
+    bench.tokenizer = build_tokenizer()
+    bench.tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}"
+    task = bench.load(lm_eval="choices.yaml", metric="acc", apply_chat_template=True)
+
+    bench.prepare(task)
+
+    assert {request.args[0] for request in task.requests} == {"26 Jul 2024"}
+
+
 def test_rolling_tasks_are_scored_as_by_the_command(
     bench: Bench, documents: list[str]
 ) -> None:
