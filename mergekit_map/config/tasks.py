@@ -176,7 +176,8 @@ class BenchmarkSettings(Strict):
     num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
     """Examples in the prompt; by default as in the task."""
     apply_chat_template: Annotated[bool, Field(strict=True)] = False
-    """Whether to apply the chat template of the tokenizer to prompts."""
+    """Whether to apply the chat template of the tokenizer to prompts. Templates that
+    print the date always get the same one."""
     documents: Documents = "all"
 
 
