@@ -39,7 +39,7 @@ from mergekit_map.tasks.base import (
     ratio_standard_error,
     separate_randomness,
 )
-from mergekit_map.types import Answers, Measurement, Metric
+from mergekit_map.types import Answers, Documents, Measurement, Metric
 from mergekit_map.utils.text import printable
 
 _KEY = ("python",)
@@ -142,7 +142,7 @@ def _measure(
     task: PythonFunction,
     model: PreTrainedModel,
     tokenizer: Any,
-    documents: Sequence[int] | None,
+    documents: Documents,
 ) -> Measurement:
     before = weight_checksum(model)
     # Not inference_mode: a function that needs gradients can enable them.
@@ -192,7 +192,7 @@ def weight_checksum(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _read(returned: Any, documents: Sequence[int] | None) -> Measurement:
+def _read(returned: Any, documents: Documents) -> Measurement:
     """Read what a function returned; raise TypeError or ValueError for other forms."""
     if isinstance(returned, np.ndarray | torch.Tensor):
         returned = returned.tolist()
@@ -208,7 +208,7 @@ def _read(returned: Any, documents: Sequence[int] | None) -> Measurement:
     return Measurement(float(value), stderr, n=1)
 
 
-def _mean(values: Sequence[float], documents: Sequence[int] | None) -> Measurement:
+def _mean(values: Sequence[float], documents: Documents) -> Measurement:
     ids = range(len(values)) if documents is None else documents
     if len(values) != len(ids) or not values:
         raise ValueError(f"{len(values)} numbers for {len(ids)} documents")
