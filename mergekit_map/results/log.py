@@ -36,9 +36,8 @@ from mergekit_map.results.records import (
     left_out,
     unreadable,
 )
-from mergekit_map.surrogates.arrays import finite
 from mergekit_map.types import Measurement
-from mergekit_map.utils.files import append_durably, read_whole, unwritable
+from mergekit_map.utils.files import append_durably, plain, read_whole, unwritable
 
 _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
 
@@ -84,7 +83,7 @@ _Value: TypeAlias = Annotated[
     float,
     Field(allow_inf_nan=True),
     BeforeValidator(_measured_value),
-    PlainSerializer(finite),
+    PlainSerializer(plain),
 ]
 
 
@@ -135,11 +134,11 @@ class Evaluation(Record):
         return cls(
             role="design",
             value=measured.value,
-            stderr=finite(measured.stderr),
+            stderr=plain(measured.stderr),
             n=measured.n,
             seconds=measured.seconds or 0.0,
             details={k: v for k, v in measured.details.items() if abs(v) <= LARGEST},
-            sampling=finite(measured.sampling),
+            sampling=plain(measured.sampling),
             **about,
         )
 

@@ -31,7 +31,6 @@ from mergekit_map.errors import (
     in_words,
     nearest,
 )
-from mergekit_map.surrogates.arrays import finite
 from mergekit_map.tasks.base import (
     PreparedTask,
     fingerprint,
@@ -40,6 +39,7 @@ from mergekit_map.tasks.base import (
     separate_randomness,
 )
 from mergekit_map.types import Answers, Documents, Measurement, Metric
+from mergekit_map.utils.files import plain
 from mergekit_map.utils.text import printable
 
 _KEY = ("python",)
@@ -202,7 +202,7 @@ def _read(returned: Any, documents: Documents) -> Measurement:
         raise ValueError(f"no list, for {len(documents)} documents")
     value, error = returned if isinstance(returned, tuple) else (returned, None)
     # A standard error that is not finite is unknown; the value may still be good.
-    stderr = finite(None if error is None else float(error))
+    stderr = plain(None if error is None else float(error))
     if stderr is not None and stderr < 0:
         raise ValueError("a negative standard error")
     return Measurement(float(value), stderr, n=1)
@@ -215,7 +215,7 @@ def _mean(values: Sequence[float], documents: Documents) -> Measurement:
     weights = (1.0,) * len(values)
     return Measurement(
         value=sum(values) / len(values),
-        stderr=finite(ratio_standard_error(values, weights)),
+        stderr=plain(ratio_standard_error(values, weights)),
         n=len(values),
         samples=tuple(
             {"document": i, "value": value}
