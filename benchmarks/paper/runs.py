@@ -253,7 +253,7 @@ class Searched:
             shown = f"{len(merges)} points of the front of {self.path.name}"
             with (
                 timed(self.spent, shown),
-                open_log(folder.log) as log,
+                open_log(folder) as log,
                 Bench(folder, self.project, log).open(self.project) as measure,
             ):
                 measure("front", merges)
@@ -281,7 +281,7 @@ class Compared(Searched):
     @cached_property
     def contest(self) -> Contest:
         """Read again what was measured; the opponents ask, and the log answers."""
-        log = EvaluationLog(RunFolder(self.path).log, self.log)
+        log = EvaluationLog(RunFolder(self.path), self.log)
 
         def known(_: object, merges: Sequence[Mapping[str, float]]) -> FloatArray:
             return read_utilities(self.study, log, merges)
@@ -302,7 +302,7 @@ class Compared(Searched):
     def adapted(self) -> Mapping[str, FloatArray]:
         """Measure what AdaMerging finds, unless the log has it; (m,)."""
         folder = RunFolder(self.path)
-        with open_log(folder.log) as log:
+        with open_log(folder) as log:
             bench = Bench(folder, self.project, log)
             return adapted(bench, self.out / "adamerging.json")
 

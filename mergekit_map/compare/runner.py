@@ -135,7 +135,7 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
     project, study, m = search.project, search.study, len(search.front.tasks)
     rng = np.random.default_rng(spec.seed)
     preferences = draw_preferences(m, rng, spec.preferences)
-    with open_log(search.run.log, search.run.lock) as log:
+    with open_log(search.run) as log:
         bench = Bench(search.run, project, log, search.merges * m)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]

@@ -117,7 +117,7 @@ def measure_held_out(
 
     The tasks of the ``study`` are the held-out documents.
     """
-    samples = RunFolder(log.path.parent).held_out_samples(study.merge)
+    samples = log.folder.held_out_samples(study.merge)
     candidates: list[Candidate] = [("holdout", merge) for merge in merges]
     measure(study, candidates, on_held_out(samples, study.definitions), log)
 

@@ -99,7 +99,7 @@ def _merge(
     text = recipes.of_point(selection.front, selection.index, path)
     refuse_replaced(project.identity.models)
     # While the log is open, no search replaces the front.
-    with open_log(run.log, run.lock) as log, whole_folder(out) as folder:
+    with open_log(run) as log, whole_folder(out) as folder:
         refuse_other_front(run, selection.index, selection.point)
         log.listener = events.on_measured
         with stage(f"writing the model folder {out}"):
