@@ -110,11 +110,6 @@ def front_of(folder: Path) -> Front:
     return read_record(folder / "front.json", Front, "front")
 
 
-def without_times(folder: Path) -> list[Evaluation]:
-    """Read the log of a search but for its seconds."""
-    return [changed(e, seconds=0.0) for e in logged(folder)]
-
-
 @contextmanager
 def killed_at(line: int, *, written: bool = False) -> Iterator[None]:
     """End a search at a line of the log, before or after it is written."""
