@@ -112,7 +112,7 @@ def run_contest(
     own = Searched(study.vectors(merges), read_utilities(study, log, merges))
 
     def evaluate(X: FloatArray) -> FloatArray:
-        return measure("opponent", [study.named(row) for row in X])
+        return measure("opponent", [study.rounded(row) for row in X])
 
     rivals = {}
     for name in spec.rivals:

@@ -57,7 +57,7 @@ def contested(study: Study, path: Path, evaluate: Evaluator) -> Contest:
     """Measure a design, as a search does, and hold the true front against rivals."""
     # Merges on the line between the two points: no other dominates them.
     start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
-    front = [study.named(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
+    front = [study.rounded(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
     with open_log(RunFolder(path)) as log:
         measure(study, next_round(study, [], []), evaluate, log)
         return run_contest(study, front, SPEC, log, measuring(study, log, evaluate))
