@@ -109,7 +109,7 @@ def _merge(
         # Base, soup and parents are measured on held-out documents at the end.
         held_out = selection.front.unfinished is None and project.held_out is not None
         searched, written = _measure_checkpoint(
-            project, folder, run, log, point, held_out=held_out
+            project, folder, log, point, held_out=held_out
         )
         if difference := _difference(searched, written):
             warn(difference)
@@ -149,7 +149,6 @@ def _with_measured(
 def _measure_checkpoint(
     project: Project,
     folder: Path,
-    run: RunFolder,
     log: EvaluationLog,
     point: Merge,
     *,
@@ -165,7 +164,8 @@ def _measure_checkpoint(
         new = {task for *_, task in missing_of(study, shown, log)}
         known = [task for task in study.tasks if task not in new]
         # A single item of a search is of the merge that the search made.
-        recording = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
+        samples = log.folder.samples(study.merge)
+        recording = MergeEvaluator(worker, samples, study.definitions)
         again, both = MergeEvaluator(worker, None), study.of_tasks(known)
         measure(study, shown, recording, log)
         measure(both, [("checkpoint", merge)], again, log)

@@ -192,7 +192,7 @@ def _begin(
     write_record(folder.plan, _search_plan(project, study, folder, ahead))
     folder.manifest.unlink(missing_ok=True)
     write_atomically(folder.config, project.file.text)
-    reuse_measurements(study, log, folder, changed)
+    reuse_measurements(study, log, changed)
     add_imported(study, log, imported)
     known = [e for one in study.parts for e in own_evaluations(one, log)]
     total = ahead.measurements
