@@ -146,7 +146,7 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
         assert untimed(folder) == lines
         assert front_of(folder) == front_of(tmp_path / "whole")
         # What was measured on a subset before the line was written is on record.
-        assert models.counts.count(12) == sum(not one.whole for one in lines)
+        assert models.counts.count(12) == sum("sampling" in one for one in lines)
 
 
 def test_a_reference_point_is_measured_again_where_its_scores_are_lost(
