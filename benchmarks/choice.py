@@ -154,12 +154,12 @@ class Simulation:
             anchors = Anchors.measured(study.anchors, self.log)
             rows, selected = study.choose(surrogates, rows, anchors)
             new = rows[:shown] if shown else rows[[selected]]
-            self.measure([("front", study.named(row)) for row in new])
+            self.measure([("front", study.rounded(row)) for row in new])
         found = by_merge(self.log).values()
         X = study.vectors(next(iter(of.values())).coefficients for of in found)
         Y = study.utilities(found)
         rows = np.unique(np.vstack([rows, X[non_dominated(Y)]]), axis=0)
-        result = StudyResult(surrogates, [study.named(row) for row in rows], 0)
+        result = StudyResult(surrogates, [study.rounded(row) for row in rows], 0)
         front = found_front(study, result, self.log)
         vectors = study.vectors(merge.coefficients for merge in front.all_merges)
         items = [[task.sample(x) for task in self.tasks.values()] for x in vectors]

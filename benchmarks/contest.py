@@ -41,6 +41,7 @@ from mergekit_map.optimize.nsga3 import compute_front
 from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.results.limits import Anchors
 from mergekit_map.results.log import Evaluation, by_merge, open_log
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import BASE, SOUP, Answers
@@ -128,7 +129,7 @@ def run_search(
     study: Study, evaluate: Evaluator
 ) -> tuple[StudyResult, list[Evaluation]]:
     """Run a whole study; returns its result and its log."""
-    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
+    with tempfile.TemporaryDirectory() as path, open_log(RunFolder(Path(path))) as log:
         return run_study(study, evaluate, log), list(log)
 
 

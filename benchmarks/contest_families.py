@@ -184,7 +184,7 @@ def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Arr
 
 
 def _block_losses(measures: Mapping[str, Measure]) -> Array:
-    return block_losses(measure() for measure in measures.values())
+    return block_losses(measure(None) for measure in measures.values())
 
 
 def _answers(

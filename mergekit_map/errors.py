@@ -60,11 +60,7 @@ class HubError(MapError):
 
 def in_words(error: BaseException) -> str:
     """Return the kind and the message of another library's error."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - of any kind, by whoever wrote it
-        text = "it does not say why"
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {error}"
 
 
 def first_line(error: Exception) -> str:

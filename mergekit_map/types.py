@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 BASE = "base"
 SOUP = "soup"
@@ -66,6 +66,13 @@ class Measurement:
     sampling: float | None = None
 
 
+Documents: TypeAlias = Sequence[int] | None  # rising; None: all of them
+# Evaluates the model for which it was prepared, with its present weights. The value and
+# standard error of some documents are those of their own plain mean. Only tasks with
+# ``answers`` can be measured on some.
+Measure: TypeAlias = Callable[[Documents], Measurement]
+
+
 @dataclass(frozen=True)
 class MeasurementRequest:
     """A measurement to make, as a value that can be sent to another process."""
@@ -109,16 +116,3 @@ class Metric:
     def utility(self, value: float) -> float:
         """Turn a value so that larger is better."""
         return self.sign * value
-
-
-class Measure(Protocol):
-    """The evaluation of the model for which it was prepared."""
-
-    def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
-        """Evaluate the model with its present weights, on all documents or some.
-
-        Some documents come in rising order. Their value and standard error are those of
-        their own plain mean. Only tasks with ``answers`` can be measured on some
-        documents.
-        """
-        ...

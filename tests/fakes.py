@@ -14,6 +14,7 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log, read_log
 from mergekit_map.results.records import read_record, write_record
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
@@ -88,7 +89,7 @@ def bowls(coefficients: Mapping[str, float], task: str) -> Measurement:
 def run(study: Study, path: Path, evaluate: Evaluator) -> StudyResult:
     """Search in a folder, as the pipeline does, and keep the front."""
     path.mkdir(exist_ok=True)
-    with open_log(path / "evaluations.jsonl") as log:
+    with open_log(RunFolder(path)) as log:
         result = run_study(study, evaluate, log)
         write_record(path / "front.json", found_front(study, result, log))
     return result
@@ -107,11 +108,6 @@ def changed(evaluation: Evaluation, **keys: Any) -> Evaluation:
 def front_of(folder: Path) -> Front:
     """Read the front that a search wrote."""
     return read_record(folder / "front.json", Front, "front")
-
-
-def without_times(folder: Path) -> list[Evaluation]:
-    """Read the log of a search but for its seconds."""
-    return [changed(e, seconds=0.0) for e in logged(folder)]
 
 
 @contextmanager

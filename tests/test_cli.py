@@ -129,7 +129,7 @@ def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -
     before = {p: p.read_bytes() for p in Path("out.run").iterdir() if p.is_file()}
     config["map"]["search"]["evaluations"] = 9
     write(config)
-    with open_log(Path("out.run/evaluations.jsonl"), RunFolder(Path("out.run")).lock):
+    with open_log(RunFolder(Path("out.run"))):
         result = invoke("search", "config.yml", "out.run", code=2)
 
     assert "another search is writing" in result.stderr

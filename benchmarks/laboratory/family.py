@@ -108,7 +108,7 @@ def measure(content: Mapping[str, Any], X: Array) -> Array:
     with merges_in_memory(project) as merges:
         for row, point in zip(values, X, strict=True):
             measures = merges(dict(zip(names, map(float, point), strict=True)))
-            row[:] = [measures[task]().value for task in tasks]
+            row[:] = [measures[task](None).value for task in tasks]
     return values
 
 

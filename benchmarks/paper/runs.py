@@ -249,12 +249,11 @@ class Searched:
         """Measure points of the front, to judge it by; what a search does not fit."""
         predicted, merges = self._points(count)
         if np.isnan(self.utilities(merges)).any():
-            folder = RunFolder(self.path)
             shown = f"{len(merges)} points of the front of {self.path.name}"
             with (
                 timed(self.spent, shown),
-                open_log(folder.log) as log,
-                Bench(folder, self.project, log).open(self.project) as measure,
+                open_log(RunFolder(self.path)) as log,
+                Bench(self.project, log).open(self.project) as measure,
             ):
                 measure("front", merges)
             self.__dict__.pop("log", None)
@@ -281,7 +280,7 @@ class Compared(Searched):
     @cached_property
     def contest(self) -> Contest:
         """Read again what was measured; the opponents ask, and the log answers."""
-        log = EvaluationLog(RunFolder(self.path).log, self.log)
+        log = EvaluationLog(RunFolder(self.path), self.log)
 
         def known(_: object, merges: Sequence[Mapping[str, float]]) -> FloatArray:
             return read_utilities(self.study, log, merges)
@@ -301,10 +300,8 @@ class Compared(Searched):
     @cached_property
     def adapted(self) -> Mapping[str, FloatArray]:
         """Measure what AdaMerging finds, unless the log has it; (m,)."""
-        folder = RunFolder(self.path)
-        with open_log(folder.log) as log:
-            bench = Bench(folder, self.project, log)
-            return adapted(bench, self.out / "adamerging.json")
+        with open_log(RunFolder(self.path)) as log:
+            return adapted(Bench(self.project, log), self.out / "adamerging.json")
 
     @cached_property
     def report(self) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ Merging and chat are actions of the caller, outside of the screens.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from rich.console import RenderableType
@@ -88,7 +88,7 @@ class Browser(App[ExitAction]):
         if event.row_key is not None and event.row_key.value is not None:
             index = int(event.row_key.value)
             if index != self.view.at:
-                self.view = self.view.moved(index)
+                self.view = replace(self.view, at=index)
                 self._show_point()
 
     def _show_all(self) -> None:
@@ -112,7 +112,8 @@ class Browser(App[ExitAction]):
         """Sort by a task, counted from 1; by 0 in the order along the front."""
         tasks = list(self.view.front.tasks)
         if number <= len(tasks):
-            self.view = self.view.sorted(tasks[number - 1] if number else None)
+            task = tasks[number - 1] if number else None
+            self.view = replace(self.view, sorted_by=task)
             self._show_all()
 
     def action_meaning(self) -> None:
@@ -135,7 +136,7 @@ class Browser(App[ExitAction]):
         failure = None
         try:
             view = await asyncio.to_thread(self._save_choice, self.view.at)
-            self.view = view.sorted(self.view.sorted_by)
+            self.view = replace(view, sorted_by=self.view.sorted_by)
         except (MapError, OSError) as error:
             failure = Text(printable(str(error)))
         self.pop_screen()

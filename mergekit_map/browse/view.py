@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +27,7 @@ _MARKS = {
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """An immutable view of a front; each action returns a new one."""
+    """An immutable view of a front; each action replaces it."""
 
     front: Front
     at: int  # the current point
@@ -65,14 +65,6 @@ class View:
             return -np.inf if reading.value is None else metric.utility(reading.value)
 
         return sorted(along, key=utility, reverse=True)
-
-    def moved(self, index: int) -> View:
-        """Return the view of another point."""
-        return replace(self, at=index)
-
-    def sorted(self, task: str | None) -> View:
-        """Return the view with the best on a task first, or in order of the front."""
-        return replace(self, sorted_by=task)
 
 
 class FrontList(DataTable[Text]):

@@ -41,14 +41,6 @@ def with_options(options: Iterable[Decorator]) -> Decorator:
     return add
 
 
-trust_option = click.option(
-    "--trust-run",
-    is_flag=True,
-    help="Run the code that the configuration of a run folder names: python tasks, "
-    "files of lm-eval tasks, backends.",
-)
-
-
 def pairs_option(*names: str, metavar: str, help: str) -> Decorator:
     """Return an option of pairs such as ``fr=/models/fr``, given once for each."""
 
@@ -73,7 +65,12 @@ model_options = with_options(
             "what the configuration calls it: its path, the last folder of that, or "
             "its Hub id.",
         ),
-        trust_option,
+        click.option(
+            "--trust-run",
+            is_flag=True,
+            help="Run the code that the configuration of a run folder names: python "
+            "tasks, files of lm-eval tasks, backends.",
+        ),
     ]
 )
 

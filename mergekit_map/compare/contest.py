@@ -34,7 +34,6 @@ from mergekit_map.results.log import (
     by_merge,
     merge_key,
 )
-from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import is_fitted
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.study import Study
@@ -112,7 +111,7 @@ def run_contest(
     own = Searched(study.vectors(merges), read_utilities(study, log, merges))
 
     def evaluate(X: FloatArray) -> FloatArray:
-        return measure("opponent", [study.named(row) for row in X])
+        return measure("opponent", [study.rounded(row) for row in X])
 
     rivals = {}
     for name in spec.rivals:
@@ -184,7 +183,6 @@ def read_utilities(
 class Bench:
     """Measures merges of the models of a project for a comparison, into its log."""
 
-    run: RunFolder
     project: Project
     log: EvaluationLog
     total: int = 0  # measurements there will be, those in the log included
@@ -212,7 +210,7 @@ class Bench:
     def open(self, project: Project) -> Iterator[MeasureMerges]:
         """Keep the models of a project loaded, from the first merge to measure on."""
         study, worker = project.study(), Worker(open_merges(project))
-        folder = self.run.samples(study.merge)
+        folder = self.log.folder.samples(study.merge)
         with MergeEvaluator(worker, folder, study.definitions) as evaluate:
 
             def measure_merges(role: Role, points: Points) -> FloatArray:

@@ -135,8 +135,8 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
     project, study, m = search.project, search.study, len(search.front.tasks)
     rng = np.random.default_rng(spec.seed)
     preferences = draw_preferences(m, rng, spec.preferences)
-    with open_log(search.run.log, search.run.lock) as log:
-        bench = Bench(search.run, project, log, search.merges * m)
+    with open_log(search.run) as log:
+        bench = Bench(project, log, search.merges * m)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)

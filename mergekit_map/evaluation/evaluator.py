@@ -231,20 +231,14 @@ def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
 
 
 @dataclass(frozen=True, eq=False)
-class _LazyMeasures(Mapping[str, Measure]):
+class _LazyMeasures(dict[str, Measure]):
     """The measures of a merge; looking one up writes the merge to its engine."""
 
     workers: Mapping[str, Worker]
     coefficients: Mapping[str, float]
 
-    def __getitem__(self, task: str) -> Measure:
+    def __missing__(self, task: str) -> Measure:
         return self.workers[task].measures_of(self.coefficients)[task]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.workers)
-
-    def __len__(self) -> int:
-        return len(self.workers)
 
 
 def _merge_on_disk(

@@ -26,8 +26,8 @@ from mergekit_map.results.samples import (
 )
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.study import Candidate, Evaluator, Study
-from mergekit_map.tasks.base import Documents, PreparedTask
-from mergekit_map.types import Measurement
+from mergekit_map.tasks.base import PreparedTask
+from mergekit_map.types import Documents, Measurement
 from mergekit_map.utils.files import digest
 
 # Returns an evaluator of held-out documents, from its folder of samples and the
@@ -46,11 +46,11 @@ class HoldoutSplit:
     apart: HeldOut
     fingerprint: str
 
-    def __call__(self, documents: Documents = None) -> Measurement:
+    def __call__(self, documents: Documents) -> Measurement:
         """Evaluate the model on all documents of the search, or some of them."""
         return self._measure_part(self._divide()[0], documents)
 
-    def held_out(self, documents: Documents = None) -> Measurement:
+    def held_out(self, documents: Documents) -> Measurement:
         """Evaluate the model on the documents that the search never sees."""
         return self._measure_part(self._divide()[1], documents)
 
@@ -69,7 +69,7 @@ class HoldoutSplit:
         """Return the documents of the search, and the held-out ones."""
         size = self.measure.size or self.apart.sizes.get(self.name)
         if size is None:
-            answers = self.measure().answers
+            answers = self.measure(None).answers
             if answers is None:
                 raise EvaluationError(
                     f"task {self.name!r} gave one number and no list with a number for "
@@ -117,7 +117,7 @@ def measure_held_out(
 
     The tasks of the ``study`` are the held-out documents.
     """
-    samples = RunFolder(log.path.parent).held_out_samples(study.merge)
+    samples = log.folder.held_out_samples(study.merge)
     candidates: list[Candidate] = [("holdout", merge) for merge in merges]
     measure(study, candidates, on_held_out(samples, study.definitions), log)
 

@@ -23,6 +23,7 @@ from mergekit_map.config.problems import (
 )
 from mergekit_map.config.schema import MapBlock, SearchSpec, named_code
 from mergekit_map.config.yaml_file import (
+    KeyPath,
     MergeConfig,
     YamlFile,
     map_references,
@@ -109,28 +110,27 @@ def read_draft(
         check_device(given)
     file = with_settings(read_yaml(path), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
-    has_merge = not _concerns_merge(problems)
-    has_models = not _concerns_merge([p for p in problems if p.key not in _NAMES])
+    outside = _keys_outside_map(problems)
     spec, tasks, more = _read_map_block(file, path, root, trust_run=trust_run)
     problems += more
-    if not has_models:
+    if not outside <= _NAMES:
         return Draft(file, problems, None, Family((), None))
     moved = absolute_references(with_places(file.merge, model_paths), root)
     merge = with_adapter_bases(moved, str(file.merge.get("base_model")))
-    problems += check_merge(merge) if has_merge else []  # two paths may be one model
+    problems += [] if outside else check_merge(merge)  # two paths may be one model
+    full = decided(given)
     # No model is downloaded for a merge that cannot be.
-    family = inspect_models(merge, decided(given), download=download and has_merge)
+    family = inspect_models(merge, full, download=download and not outside)
     problems += family.problems if download else ()
     problems += check_tokenizer_sources(merge)
-    if spec is None or _concerns_merge(problems):
+    if spec is None or _keys_outside_map(problems):
         return Draft(file, problems, None, family)
-    full = with_adapter_cache(merge, decided(given)) if download else decided(given)
+    full = with_adapter_cache(merge, full) if download else full
     if full.random_seed is None:
         full = full.model_copy(update={"random_seed": spec.search.seed})
     # mergekit plans only merges of models that are there.
-    can_plan = download or (family.is_here and not family.problems)
-    plan_options = full if can_plan else None
-    space, more = _build_space(file.merge, merge, spec.search, plan_options)
+    planned = full if download or (family.is_here and not family.problems) else None
+    space, more = _build_space(file.merge, merge, spec.search, planned)
     problems += more
     if space is None:
         return Draft(file, problems, None, family)
@@ -147,7 +147,7 @@ def read_draft(
         open_device=given.device is None,
         layers=None if facts is None else facts.setting("num_hidden_layers"),
     )
-    if can_plan and not space.template.get("models"):
+    if planned and not space.template.get("models"):
         project = _with_possible_references(project)
     study = project.outline()
     problems += [*search_problems(study), *select_problems(study)]
@@ -214,9 +214,9 @@ def _with_possible_references(project: Project) -> Project:
     return replace(project, has_references=False, notes=[*project.notes, note])
 
 
-def _concerns_merge(problems: list[Problem]) -> bool:
-    """Whether there is a problem outside the map block."""
-    return any(problem.key[:1] != ("map",) for problem in problems)
+def _keys_outside_map(problems: list[Problem]) -> set[KeyPath]:
+    """Return the keys of the problems outside the map block."""
+    return {problem.key for problem in problems if problem.key[:1] != ("map",)}
 
 
 @dataclass(frozen=True, eq=False)

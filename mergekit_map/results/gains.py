@@ -18,8 +18,8 @@ from pydantic import JsonValue, TypeAdapter
 
 from mergekit_map.results.front import UNKNOWN, Front, Reading
 from mergekit_map.results.paired import ALPHA, Differences, PairedMerges, stderrs_beside
-from mergekit_map.surrogates.arrays import finite
 from mergekit_map.types import BASE, SIGNIFICANT, SOUP
+from mergekit_map.utils.files import plain
 
 Source: TypeAlias = Literal["held-out", "measured", "predicted"]
 Verdict: TypeAlias = Literal["better", "worse", "noise", "unknown"]
@@ -102,7 +102,7 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
             other=rival.label or "",
             reading=rival.measured[task],
             amount=float(paired.difference[cell]),
-            stderr=finite(float(paired.stderr[cell])),
+            stderr=plain(float(paired.stderr[cell])),
             verdict=verdict,
         )
     return Gains(readings, sources, rivals, _kept(measured, paired, cells))

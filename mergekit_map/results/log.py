@@ -36,9 +36,9 @@ from mergekit_map.results.records import (
     left_out,
     unreadable,
 )
-from mergekit_map.surrogates.arrays import finite
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.types import Measurement
-from mergekit_map.utils.files import append_durably, read_whole, unwritable
+from mergekit_map.utils.files import append_durably, plain, read_whole, unwritable
 
 _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
 
@@ -85,7 +85,7 @@ _Value: TypeAlias = Annotated[
     float,
     Field(allow_inf_nan=True),
     BeforeValidator(_measured_value),
-    PlainSerializer(finite),
+    PlainSerializer(plain),
 ]
 
 
@@ -136,11 +136,11 @@ class Evaluation(Record):
         return cls(
             role="design",
             value=measured.value,
-            stderr=finite(measured.stderr),
+            stderr=plain(measured.stderr),
             n=measured.n,
             seconds=measured.seconds or 0.0,
             details={k: v for k, v in measured.details.items() if abs(v) <= LARGEST},
-            sampling=finite(measured.sampling),
+            sampling=plain(measured.sampling),
             **about,
         )
 
@@ -235,8 +235,8 @@ class EvaluationLog:
     A ``listener`` is called for every measurement, once it is on the disk.
     """
 
-    def __init__(self, path: Path, evaluations: list[Evaluation]):
-        self.path = path
+    def __init__(self, folder: RunFolder, evaluations: list[Evaluation]):
+        self.folder, self.path = folder, folder.log
         self.listener: Callable[[Evaluation], None] | None = None
         self._evaluations = evaluations
 
@@ -255,23 +255,22 @@ class EvaluationLog:
 
 
 @contextmanager
-def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLog]:
+def open_log(folder: RunFolder) -> Iterator[EvaluationLog]:
     """Open a log for one search at a time; a line that a kill cut short is dropped.
 
-    ``lock_file`` is a hidden file beside the log by default. Raises ArtifactError if
-    another search has it open, or a line cannot be read.
+    Raises ArtifactError if another search has it open, or a line cannot be read.
     """
-    lock = lock_file or path.with_name(f".{path.name}.lock")
+    path = folder.log
     busy = (
         f"another search is writing {path}; wait for it, or name another run folder; "
-        f"if none is, remove {lock}"
+        f"if none is, remove {folder.lock}"
     )
-    with locked(lock, place=lock, busy=busy):
+    with locked(folder.lock, place=folder.lock, busy=busy):
         evaluations = list(read_log(path))  # an error leaves the file as it is
         bytes_of_lines = sum(len(line) + 1 for line in whole_lines(path))
         if path.exists() and bytes_of_lines < path.stat().st_size:
             os.truncate(path, bytes_of_lines)
-        yield EvaluationLog(path, evaluations)
+        yield EvaluationLog(folder, evaluations)
 
 
 @contextmanager

@@ -225,7 +225,7 @@ def _best_of_box(
 ) -> Merge | None:
     """Return the merge that is predicted to be better than all points, if any."""
     # It brings SciPy, which takes longer than all else where a point is looked up.
-    from mergekit_map.results.surrogates import locate_in, named, predict
+    from mergekit_map.results.surrogates import locate_in, merge_at, predict
 
     signs = [metric.sign for metric in front.metrics.values()]
 
@@ -240,7 +240,7 @@ def _best_of_box(
     if optimum is None:
         return None
     return Merge(
-        coefficients=named(front, optimum),
+        coefficients=merge_at(front, optimum),
         predicted=predict(surrogates, optimum[None])[0],
         measured=dict.fromkeys(front.tasks, UNKNOWN),
     )

@@ -153,7 +153,7 @@ def is_assessed(e: Evaluation) -> bool:
     return e.role in ASSESSING and e.foretold is None and not is_taken_front
 
 
-def named(front: Front, place: FloatArray) -> dict[str, float]:
+def merge_at(front: Front, place: FloatArray) -> dict[str, float]:
     """Return the coefficients of a place (d,) on the axes of the surrogates."""
     axes = {n: weight(x) for n, x in zip(front.axes, place, strict=True)}
     return flat(axes, front.groups) if front.groups else axes

@@ -64,7 +64,7 @@ def bayesian_round(
     surrogates = study.fit(known, "quadratic" if is_plain else "regularized")
     errors = squared_errors(measured, study.predict(surrogates, X))
     points = propose_points(X, errors, study.box, count, rng)
-    return [("design", study.named(row)) for row in points]
+    return [("design", study.rounded(row)) for row in points]
 
 
 def _start(study: Study) -> list[Candidate]:

@@ -86,7 +86,7 @@ def end_search(
     end = _End(study, anchors, measure_all, list(known), fitted)
     rows, selected = end.choose(end.shown_front())
     end.take(others())
-    return StudyResult(end.surrogates, [study.named(row) for row in rows], selected)
+    return StudyResult(end.surrogates, [study.rounded(row) for row in rows], selected)
 
 
 @dataclass(eq=False)
@@ -146,7 +146,7 @@ class _End:
         return int(improvements((Y - worst) / width, (there - worst) / width).argmax())
 
     def _measure(self, points: FloatArray) -> None:
-        named = map(self.study.named, points)
+        named = map(self.study.rounded, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
         self.take(self.measure_all(planned, self.surrogates))
 

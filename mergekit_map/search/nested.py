@@ -125,10 +125,10 @@ def _search_pair(
     front = study.predicted_front(surrogates)
     predicted = study.predict(surrogates, front)
     remeasured = front[farthest_point_subset(predicted, study.search.remeasure)]
-    points = [flat(study.named(row), groups) for row in remeasured]
+    points = [flat(study.rounded(row), groups) for row in remeasured]
     measure_on(study.tasks, [("front", merge) for merge in points])
     rows, selected = study.choose(surrogates, front, readings)
-    merges = [flat(study.named(row), groups) for row in rows]
+    merges = [flat(study.rounded(row), groups) for row in rows]
     return StudyResult(surrogates, merges, selected, groups)
 
 

@@ -78,7 +78,7 @@ def next_round(
     X = _tried(study, rounds, known)
     rng = np.random.default_rng(study.search.seed)
     points = make_design(study.search.design, len(X) + 1, study.box, X, rng)
-    return [("design", study.named(points[-1]))]
+    return [("design", study.rounded(points[-1]))]
 
 
 def _tried(
@@ -271,7 +271,7 @@ def _best(
     if not is_new.any():
         return []
     chosen = int(np.where(is_new, values, -np.inf).argmax())
-    return [("refinement", study.named(outlook.points[chosen]))]
+    return [("refinement", study.rounded(outlook.points[chosen]))]
 
 
 def find_border(study: Study, result: StudyResult) -> Iterator[Border]:

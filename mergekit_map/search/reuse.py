@@ -28,7 +28,6 @@ from mergekit_map.config.yaml_file import with_count
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.results.log import Count, Evaluation, EvaluationLog, Key, Role
 from mergekit_map.results.records import LARGEST, Finite, Stderr
-from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import copy_samples
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
@@ -40,14 +39,12 @@ _APART: frozenset[Role] = frozenset({"baseline", "checkpoint", "holdout"})
 _MOST_BYTES = 1 << 26  # of a CSV file: a million numbers
 
 
-def reuse_measurements(
-    study: Study, log: EvaluationLog, run: RunFolder, changed: str
-) -> None:
+def reuse_measurements(study: Study, log: EvaluationLog, changed: str) -> None:
     """Copy the measurements of the same merges into the log, as of this search.
 
     ``changed`` names the settings that differ from the search before.
     """
-    copies = [pair for part in study.parts for pair in _copy_all(part, log, run)]
+    copies = [pair for part in study.parts for pair in _copy_all(part, log)]
     if copies:
         merges = len({copy.key[0] for _, copy in copies})
         warn(
@@ -133,9 +130,7 @@ def add_imported(
     )
 
 
-def _copy_all(
-    study: Study, log: EvaluationLog, run: RunFolder
-) -> list[tuple[Evaluation, Evaluation]]:
+def _copy_all(study: Study, log: EvaluationLog) -> list[tuple[Evaluation, Evaluation]]:
     """Copy measurements of other searches, and return them with their copies."""
     others = [e for e in log if e.merge != study.merge and e.role not in _APART]
     pairs = [(e, _translated(study, e)) for e in others if e.error is None]
@@ -145,8 +140,8 @@ def _copy_all(
         if _identity(copy) in known:
             continue
         known.add(_identity(copy))
-        source = run.samples(e.merge) / e.task
-        target = run.samples(study.merge) / e.task
+        source = log.folder.samples(e.merge) / e.task
+        target = log.folder.samples(study.merge) / e.task
         copy_samples(source, e, target, copy.coefficients)
         log.append(copy)
     return copies

@@ -151,8 +151,8 @@ class Study:
         """Return which rows of a design (k, d) lie within the bounds of fits; (k,)."""
         return inside(X, self.box)
 
-    def named(self, vector: FloatArray) -> dict[str, float]:
-        """Name the entries of a row of a design."""
+    def rounded(self, vector: FloatArray) -> dict[str, float]:
+        """Name the entries of a row of a design; those that are only rounding are 0."""
         return {n: weight(v) for n, v in zip(self.bounds, vector, strict=True)}
 
     def utilities(self, measured: Iterable[Mapping[str, Evaluation]]) -> FloatArray:
@@ -177,7 +177,7 @@ class Study:
         """Convert a first design (k, d) to candidates, reference points marked."""
         anchors = set(map(tuple, self.vectors(self.fixed.values())))
         return [
-            ("anchor" if tuple(row) in anchors else "design", self.named(row))
+            ("anchor" if tuple(row) in anchors else "design", self.rounded(row))
             for row in points
         ]
 

@@ -1,8 +1,7 @@
-"""Types and helpers for arrays: finite values, bounds, scaling to the unit box."""
+"""Types and helpers for arrays: bounds, scaling to the unit box."""
 
 from __future__ import annotations
 
-import math
 from typing import TypeAlias
 
 import numpy as np
@@ -12,11 +11,6 @@ FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 IntArray: TypeAlias = NDArray[np.int_]
 _ROUNDING = 1e-12  # of a weight of about 1, after a few operations
-
-
-def finite(value: float | None) -> float | None:
-    """Replace NaN and infinity by None, as JSON has neither."""
-    return None if value is None or not math.isfinite(value) else value
 
 
 def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:

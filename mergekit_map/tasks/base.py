@@ -18,12 +18,12 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -31,10 +31,9 @@ import torch
 from numpy.typing import ArrayLike
 from tqdm import tqdm
 
-from mergekit_map.types import Measurement
+from mergekit_map.types import Documents, Measure, Measurement
 from mergekit_map.utils.files import sha256
 
-Documents: TypeAlias = Sequence[int] | None  # rising; None: all of them
 _LEVELS = {
     "lm_eval": logging.ERROR,
     "transformers": logging.ERROR,
@@ -46,7 +45,7 @@ _LEVELS = {
 class PreparedTask:
     """A task of one model; it measures all documents or some of them."""
 
-    measure: Callable[[Documents], Measurement]
+    measure: Measure
     size: int | None  # how many documents; None where that is not known before
 
     def __call__(self, documents: Documents = None) -> Measurement:

@@ -35,7 +35,6 @@ from transformers import PreTrainedModel
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.base import (
-    Documents,
     PreparedTask,
     plain,
     quiet,
@@ -62,7 +61,7 @@ from mergekit_map.tasks.loglikelihood import (
     checked,
     likelihoods,
 )
-from mergekit_map.types import Answers, Measurement
+from mergekit_map.types import Answers, Documents, Measurement
 from mergekit_map.utils.progress import step
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.errors import EvaluationError, InvalidTask, MergeError, in_words
 from mergekit_map.results.records import LARGEST
-from mergekit_map.tasks.base import Documents, PreparedTask, fingerprint
+from mergekit_map.tasks.base import PreparedTask, fingerprint
 from mergekit_map.tasks.lm_eval_model import (
     make_harness_model,
     open_backend,
@@ -35,7 +35,7 @@ from mergekit_map.tasks.python_function import (
     load_function,
     prepare_function,
 )
-from mergekit_map.types import Measurement, Metric
+from mergekit_map.types import Documents, Measurement, Metric
 from mergekit_map.utils.progress import warn
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction

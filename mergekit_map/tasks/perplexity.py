@@ -23,7 +23,6 @@ from transformers import PreTrainedModel
 from mergekit_map.config.tasks import PerplexityTask, TextSource
 from mergekit_map.errors import EvaluationError, InvalidTask, alike, nearest
 from mergekit_map.tasks.base import (
-    Documents,
     PreparedTask,
     fingerprint,
     quiet,
@@ -36,7 +35,7 @@ from mergekit_map.tasks.loglikelihood import (
     Request,
     likelihoods,
 )
-from mergekit_map.types import NATS, Answers, Measurement, Metric
+from mergekit_map.types import NATS, Answers, Documents, Measurement, Metric
 from mergekit_map.utils.files import read_whole
 
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit=NATS)

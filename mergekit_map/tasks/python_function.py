@@ -31,7 +31,6 @@ from mergekit_map.errors import (
     in_words,
     nearest,
 )
-from mergekit_map.surrogates.arrays import finite
 from mergekit_map.tasks.base import (
     PreparedTask,
     fingerprint,
@@ -39,7 +38,8 @@ from mergekit_map.tasks.base import (
     ratio_standard_error,
     separate_randomness,
 )
-from mergekit_map.types import Answers, Measurement, Metric
+from mergekit_map.types import Answers, Documents, Measurement, Metric
+from mergekit_map.utils.files import plain
 from mergekit_map.utils.text import printable
 
 _KEY = ("python",)
@@ -142,7 +142,7 @@ def _measure(
     task: PythonFunction,
     model: PreTrainedModel,
     tokenizer: Any,
-    documents: Sequence[int] | None,
+    documents: Documents,
 ) -> Measurement:
     before = weight_checksum(model)
     # Not inference_mode: a function that needs gradients can enable them.
@@ -192,7 +192,7 @@ def weight_checksum(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _read(returned: Any, documents: Sequence[int] | None) -> Measurement:
+def _read(returned: Any, documents: Documents) -> Measurement:
     """Read what a function returned; raise TypeError or ValueError for other forms."""
     if isinstance(returned, np.ndarray | torch.Tensor):
         returned = returned.tolist()
@@ -202,20 +202,20 @@ def _read(returned: Any, documents: Sequence[int] | None) -> Measurement:
         raise ValueError(f"no list, for {len(documents)} documents")
     value, error = returned if isinstance(returned, tuple) else (returned, None)
     # A standard error that is not finite is unknown; the value may still be good.
-    stderr = finite(None if error is None else float(error))
+    stderr = plain(None if error is None else float(error))
     if stderr is not None and stderr < 0:
         raise ValueError("a negative standard error")
     return Measurement(float(value), stderr, n=1)
 
 
-def _mean(values: Sequence[float], documents: Sequence[int] | None) -> Measurement:
+def _mean(values: Sequence[float], documents: Documents) -> Measurement:
     ids = range(len(values)) if documents is None else documents
     if len(values) != len(ids) or not values:
         raise ValueError(f"{len(values)} numbers for {len(ids)} documents")
     weights = (1.0,) * len(values)
     return Measurement(
         value=sum(values) / len(values),
-        stderr=finite(ratio_standard_error(values, weights)),
+        stderr=plain(ratio_standard_error(values, weights)),
         n=len(values),
         samples=tuple(
             {"document": i, "value": value}

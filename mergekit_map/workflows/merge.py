@@ -99,7 +99,7 @@ def _merge(
     text = recipes.of_point(selection.front, selection.index, path)
     refuse_replaced(project.identity.models)
     # While the log is open, no search replaces the front.
-    with open_log(run.log, run.lock) as log, whole_folder(out) as folder:
+    with open_log(run) as log, whole_folder(out) as folder:
         refuse_other_front(run, selection.index, selection.point)
         log.listener = events.on_measured
         with stage(f"writing the model folder {out}"):
@@ -109,7 +109,7 @@ def _merge(
         # Base, soup and parents are measured on held-out documents at the end.
         held_out = selection.front.unfinished is None and project.held_out is not None
         searched, written = _measure_checkpoint(
-            project, folder, run, log, point, held_out=held_out
+            project, folder, log, point, held_out=held_out
         )
         if difference := _difference(point, written):
             warn(difference)
@@ -149,7 +149,6 @@ def _with_measured(
 def _measure_checkpoint(
     project: Project,
     folder: Path,
-    run: RunFolder,
     log: EvaluationLog,
     point: Merge,
     *,
@@ -165,7 +164,8 @@ def _measure_checkpoint(
         new = {task for *_, task in missing_of(study, shown, log)}
         known = [task for task in study.tasks if task not in new]
         # A single item of a search is of the merge that the search made.
-        recording = MergeEvaluator(worker, run.samples(study.merge), study.definitions)
+        samples = log.folder.samples(study.merge)
+        recording = MergeEvaluator(worker, samples, study.definitions)
         again, both = MergeEvaluator(worker, None), study.of_tasks(known)
         measure(study, shown, recording, log)
         measure(both, [("checkpoint", merge)], again, log)

@@ -92,7 +92,7 @@ def _search(
     project = _project_for(folder, project, imported)
     study, recipes = project.study(), Recipes(project.space, project.options)
     folder.claim()
-    with open_log(folder.log, folder.lock) as log:
+    with open_log(folder) as log:
         _begin(project, study, log, events, imported)
         _measure_references(project, study, log, pool)
         front = _measured_front(project, study, log, pool)
@@ -157,12 +157,11 @@ def _measured_front(
     project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> Front:
     """Measure all merges of a search, and return its front."""
-    folder = RunFolder(log.path.parent)
-    workers, samples = _workers_for(project, pool), folder.samples(study.merge)
+    workers, samples = _workers_for(project, pool), log.folder.samples(study.merge)
     with MergeEvaluator(workers, samples, study.definitions) as evaluate, one_thread():
         result = run_study(study, evaluate, log)
         front = found_front(study, result, log)
-        front = choose_measured(with_differences(front, folder, log))
+        front = choose_measured(with_differences(front, log.folder, log))
         if project.held_out is None:
             return front
         held_out = project.held_out_study()
@@ -170,7 +169,7 @@ def _measured_front(
         if front.chosen.coefficients not in merges:
             merges.append(front.chosen.coefficients)
         measure_held_out(held_out, merges, evaluate.on_held_out, log)
-        return with_confirmation(held_out, front, folder, log)
+        return with_confirmation(held_out, front, log.folder, log)
 
 
 def _measured_before(run: RunFolder) -> Manifest | None:
@@ -188,8 +187,7 @@ def _begin(
     imported: Sequence[Evaluation],
 ) -> None:
     """Write the plan of a search, and add what is known to its log."""
-    folder = RunFolder(log.path.parent)
-    ahead = forecast(study)
+    folder, ahead = log.folder, forecast(study)
     before, changed = _measured_before(folder), "the configuration"
     if before is not None:
         changed = changes_in_words(before.identity, project.identity)
@@ -199,7 +197,7 @@ def _begin(
     write_record(folder.plan, _search_plan(project, study, folder, ahead))
     folder.manifest.unlink(missing_ok=True)
     write_atomically(folder.config, project.file.text)
-    reuse_measurements(study, log, folder, changed)
+    reuse_measurements(study, log, changed)
     add_imported(study, log, imported)
     known = [e for one in study.parts for e in own_evaluations(one, log)]
     total = ahead.measurements
@@ -273,8 +271,7 @@ def _measure_references(
     part, models = study.on_disk, project.on_disk
     if part is None or models is None:
         return
-    samples = RunFolder(log.path.parent).samples(part.merge)
-    workers = _workers_for(models, pool)
+    workers, samples = _workers_for(models, pool), log.folder.samples(part.merge)
     with MergeEvaluator(workers, samples, part.definitions) as evaluate:
         anchors: list[Candidate] = [("anchor", c) for c in part.anchors.values()]
         measure(part, anchors, evaluate, log)

@@ -15,11 +15,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mergekit_map.config.problems import parse_select
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.config.yaml_file import (
     DAMAGES,
     filled,
@@ -36,9 +37,6 @@ from mergekit_map.results.run_folder import RunFolder, open_run, recipe_comments
 from mergekit_map.results.selection import choose_point
 from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.workflows.results import Selection
-
-if TYPE_CHECKING:
-    from mergekit_map.surrogates.fit import Surrogate
 
 _PATIENCE = 60  # seconds, for another process
 
@@ -58,12 +56,12 @@ def select_point(
 
     The arguments are the keys of ``map.select``. Without any, what was chosen last
     stays chosen. Where none of them is a limit, the limits of the last choice still
-    hold, at first those of the configuration.
+    hold, at first those of the configuration. Where the surrogates predict a better
+    merge than all points, it joins the front as its last point and gets a recipe.
 
     Args:
         run: The folder of a finished search; ``look_at`` finds the front of another.
-        prefer: How much each task counts, after it is scaled by its best and worst
-            value on the front.
+        prefer: How much each task counts, scaled by its best and worst on the front.
         scalarization: ``sum`` of the weighted tasks, or ``achievement``: the weighted
             distance to the best, on the task where it is largest.
         knee: Take the point that every other one loses more against than it gains.
@@ -75,9 +73,6 @@ def select_point(
         index: The number of the point.
         limits: Whether the limits of the last choice hold where none is given; False
             alone makes that choice again without them.
-
-    Where the surrogates predict a better merge than all points of the front, that merge
-    joins the front as its last point and gets a recipe.
 
     Raises:
         ArtifactError: the search is not finished, or a file of it is damaged.
@@ -97,21 +92,25 @@ def select_point(
     folder = open_run(Path(run))
     folder.read_manifest()
     with selection_lock(folder):
-        before = front = folder.read_front()
+        front = folder.read_front()
         if limits:
-            select = before.select.limits_in(select)
+            select = front.select.limits_in(select)
         elif not select.model_fields_set:
-            select = before.select.without_limits()
+            select = front.select.without_limits()
         if select.model_fields_set:
-            known: Mapping[str, Surrogate] = {}
-            if select.index is None:
-                # It brings SciPy, which takes longer than all else for an index.
-                from mergekit_map.results.surrogates import fit_again, read_evaluations
-
-                known = fit_again(before, read_evaluations(folder, before))
-            front = choose_point(before, select, known)
+            front = _choose(front, select, folder)
         recipe = recipe_of(folder, front, front.selected)
         return Selection(front, save_choice(front, folder, {front.selected: recipe}))
+
+
+def _choose(front: Front, select: SelectSpec, folder: RunFolder) -> Front:
+    if select.index is not None:
+        return choose_point(front, select)
+    # It brings SciPy, which takes longer than all else for an index.
+    from mergekit_map.results.surrogates import fit_again, read_evaluations
+
+    surrogates = fit_again(front, read_evaluations(folder, front))
+    return choose_point(front, select, surrogates)
 
 
 def _item(value: Any) -> Any:

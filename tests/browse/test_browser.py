@@ -12,7 +12,7 @@ import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,7 @@ def test_saving_a_point_writes_what_select_writes_or_says_why_not(
     other = shutil.copytree(run, tmp_path / "other")
     invoke("select", other, "--index", "5")
 
-    seen = press(view_of(run).moved(4), "down", "1", "s", run=run)
+    seen = press(replace(view_of(run), at=4), "down", "1", "s", run=run)
 
     front = RunFolder(other).read_front()
     assert seen.view.front == front
@@ -277,7 +277,7 @@ def test_one_talks_until_a_line_is_empty(
 ) -> None:
     lines = io.StringIO(f"hello\n{'world ' * 200}\n\nnot read\n")
     monkeypatch.setattr(sys, "stdin", lines)
-    view = view_of(run).moved(0)
+    view = replace(view_of(run), at=0)
     with ExitStack() as stack:
         after = actions_on(run, stack).perform(ExitAction(view, "chat"))
 
@@ -294,7 +294,7 @@ def test_merging_comes_back_measured(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{tmp_path}/out\n\n"))
     at = 3  # not measured
-    view = view_of(run).moved(at)
+    view = replace(view_of(run), at=at)
     with ExitStack() as stack:
         after = actions_on(run, stack).perform(ExitAction(view, "merge"))
 
@@ -311,7 +311,7 @@ def test_the_command_goes_between_the_screen_and_what_is_outside_of_it(
     def leave(app: Browser) -> ExitAction | None:
         seen.append(app.view)
         # Into a folder which is there already; then back, and to the end.
-        view = app.view.moved(7)
+        view = replace(app.view, at=7)
         return ExitAction(view, "merge") if len(seen) == 1 else None
 
     monkeypatch.setattr(os, "isatty", lambda _: True)

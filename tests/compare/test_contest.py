@@ -27,6 +27,7 @@ from mergekit_map.compare.contest import (
 )
 from mergekit_map.errors import EvaluationError
 from mergekit_map.results.log import EvaluationLog, Role, open_log
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import measure
 from mergekit_map.search.planning import next_round
@@ -56,8 +57,8 @@ def contested(study: Study, path: Path, evaluate: Evaluator) -> Contest:
     """Measure a design, as a search does, and hold the true front against rivals."""
     # Merges on the line between the two points: no other dominates them.
     start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
-    front = [study.named(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
-    with open_log(path / "evaluations.jsonl") as log:
+    front = [study.rounded(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
+    with open_log(RunFolder(path)) as log:
         measure(study, next_round(study, [], []), evaluate, log)
         return run_contest(study, front, SPEC, log, measuring(study, log, evaluate))
 
@@ -140,7 +141,7 @@ def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
 def test_opponents_measure_as_many_merges_as_the_search_did(
     study: Study, tmp_path: Path
 ) -> None:
-    with open_log(tmp_path / "evaluations.jsonl") as log:
+    with open_log(RunFolder(tmp_path)) as log:
         run_study(study, bowls, log)
         own = own_merges(study, log)
 
@@ -157,7 +158,7 @@ def test_opponents_measure_as_many_merges_as_the_search_did(
 def test_what_some_documents_say_is_no_measurement_of_a_contest(
     study: Study, tmp_path: Path
 ) -> None:
-    with open_log(tmp_path / "evaluations.jsonl") as log:
+    with open_log(RunFolder(tmp_path)) as log:
         measure(study, [("design", {"a": 0.3, "b": 0.1})], bowls, log)
         part = changed(next(iter(log)), n=5, sampling=0.0005)
         log.append(changed(part, coefficients={"a": 0.5, "b": 0.5}))

@@ -162,17 +162,3 @@ def test_every_file_that_is_named_exists_and_has_what_is_named_in_it(page: str) 
         if inside:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             assert inside in {getattr(node, "name", "") for node in tree.body}, name
-
-
-def test_the_rule_is_the_one_that_is_checked() -> None:
-    tomllib = pytest.importorskip("tomllib")
-    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = content["tool"]["importlinter"]["contracts"]
-    (layers,) = [c["layers"] for c in contracts if c["type"] == "layers"]
-    (rule,) = blocks("docs/architecture.md", "layers")
-
-    checked, shown = (
-        [set(re.findall(r"\w+", line)) for line in lines]
-        for lines in (layers, rule.splitlines())
-    )
-    assert checked == shown

@@ -49,7 +49,7 @@ def fresh(project: Project, merge: dict[str, float]) -> Measurement:
         folder = Path(name, "stock")
         write_checkpoint(project.space.config(merge), folder, project.options)
         with checkpoint_in_vllm(project, folder) as merges:
-            return merges({})["ask"]()
+            return merges({})["ask"](None)
 
 
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
@@ -122,6 +122,6 @@ def test_experts_and_models_in_halves_are_measured_as_by_a_fresh_engine(
     with merges_in_vllm(project) as merges:
         # Experts are written in place or from disk, as the self-check finds.
         assert isinstance(merges, InPlace) or kind == "experts"
-        found = merges(merge)["ask"]()
+        found = merges(merge)["ask"](None)
 
     assert fresh(project, merge) == found

@@ -61,14 +61,14 @@ def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(
     alone = []
     for c in coefficients[:2]:
         with merges_in_memory(load_project(Path("config.yml"))) as merges:
-            alone.append(merges(c)["length"]())
+            alone.append(merges(c)["length"](None))
     generated = kept_generations(monkeypatch)
     with merges_in_memory(load_project(Path("config.yml"))) as merges:
         found = []
         for c in coefficients:
             measures = merges(c)
-            measures["right"]()
-            found.append(measures["length"]())
+            measures["right"](None)
+            found.append(measures["length"](None))
 
     assert len(generated) == 3
     assert generated[0] == generated[2] != generated[1]

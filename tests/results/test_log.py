@@ -9,6 +9,7 @@ from fakes import line
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.log import Evaluation, open_log, read_log
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.types import Measurement
 
 
@@ -21,7 +22,7 @@ PATH = Path("evaluations.jsonl")
 
 
 def write(*evaluations: Evaluation) -> None:
-    with open_log(PATH) as log:
+    with open_log(RunFolder(Path())) as log:
         for each in evaluations:
             log.append(each)
 
@@ -55,7 +56,7 @@ def test_a_line_is_whole_when_it_is_forced_onto_the_disk(
         sync(file)
 
     monkeypatch.setattr(os, "fsync", listening)
-    with open_log(PATH) as log:
+    with open_log(RunFolder(Path())) as log:
         log.append(evaluation(0.1))
         log.append(evaluation(0.2))
     assert synced == [1, 2]
@@ -66,7 +67,7 @@ def test_a_line_cut_short_by_a_kill_is_dropped(cut: int) -> None:
     write(evaluation(0.1), evaluation(0.2))
     PATH.write_bytes(PATH.read_bytes()[:-cut])
 
-    with open_log(PATH) as log:
+    with open_log(RunFolder(Path())) as log:
         assert [e.coefficients["a"] for e in log] == [0.1]
         log.append(evaluation(0.3))
 
@@ -85,6 +86,6 @@ def test_a_damaged_line_is_named_and_nothing_is_changed(
 ) -> None:
     PATH.write_text(f'{damaged}\n{{"torn')
 
-    with pytest.raises(ArtifactError, match=message), open_log(PATH):
+    with pytest.raises(ArtifactError, match=message), open_log(RunFolder(Path())):
         pass
     assert PATH.read_text() == f'{damaged}\n{{"torn'

@@ -11,7 +11,7 @@ import pytest
 from fakes import IDEAL, bowls, changed, logged, make_study, run
 from quick_fronts import fronts_of_few_points
 
-from mergekit_map.results.surrogates import fit_again, locate, named
+from mergekit_map.results.surrogates import fit_again, locate, merge_at
 from mergekit_map.search.finish import found_front
 from mergekit_map.types import Measurement
 
@@ -66,7 +66,7 @@ def test_groups_of_nested_map_are_fitted_on_the_weights_of_groups(
     for task, surrogate in found.items():
         expected = result.surrogates[task].predict(X)
         np.testing.assert_allclose(surrogate.predict(X), expected, rtol=1e-6)
-    merges = [named(front, row) for row in X]
+    merges = [merge_at(front, row) for row in X]
     again = locate(merges, front.coefficients, front.groups, front.axis_bounds)
     np.testing.assert_allclose(again, X, atol=1e-12)
 

@@ -16,6 +16,7 @@ from runs import invoke, read, write_plain
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.log import open_log
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.reuse import add_imported, read_imported
 from mergekit_map.search.study import Evaluator, Study, StudyResult
@@ -44,7 +45,7 @@ def run(
     """Search as the pipeline does; returns the result and what was said."""
     folder.mkdir(exist_ok=True)
     listener = Mock(spec=Callback)
-    with open_log(folder / "evaluations.jsonl") as log, notifying(listener):
+    with open_log(RunFolder(folder)) as log, notifying(listener):
         # It may have been read for another device than that of the folder.
         imported = read_imported(file, replace(study, merge="other")) if file else []
         add_imported(study, log, imported)

@@ -259,8 +259,8 @@ def borders(
     study = make_study(("de", "fr")[: X.shape[1]], metrics)
     box = next(iter(surrogates.values())).bounds.tolist()
     study = replace(study, bounds=dict(zip(study.bounds, box, strict=True)))
-    named = {label: study.named(np.array(place)) for label, place in anchors.items()}
-    result = StudyResult(surrogates, [study.named(row) for row in X], 0)
+    named = {label: study.rounded(np.array(place)) for label, place in anchors.items()}
+    result = StudyResult(surrogates, [study.rounded(row) for row in X], 0)
     return list(find_border(replace(study, anchors=named), result))
 
 

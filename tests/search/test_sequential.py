@@ -16,6 +16,7 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log import by_merge, merge_key, open_log
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import fit_again, predict
 from mergekit_map.search.checks import forecast
 from mergekit_map.search.measure import missing_of
@@ -223,7 +224,7 @@ def test_all_that_was_measured_is_fitted_in_the_end_and_rivals_never(
         for e in logged(whole)[:2]
     ]
     (tmp_path / "evaluations.jsonl").write_bytes(b"".join(lines_of(whole)))
-    with open_log(tmp_path / "evaluations.jsonl") as log:
+    with open_log(RunFolder(tmp_path)) as log:
         for e in rivals:
             log.append(e)
     result = run(study_of(), tmp_path, rippled)

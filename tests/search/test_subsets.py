@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from fakes import changed, front_of, killed_at, logged, make_study, run, without_times
+from fakes import changed, front_of, killed_at, logged, make_study, run
+from runs import untimed
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation import evaluator
@@ -130,7 +131,7 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
 ) -> None:
     study = study_of(12, evaluations=6, remeasure=1)
     search(study, Models(), tmp_path / "whole")
-    lines = without_times(tmp_path / "whole")
+    lines = untimed(tmp_path / "whole")
 
     # Some lines are stopped at with their records, and others without.
     for line in range(6 + written, len(lines), 4):
@@ -142,10 +143,10 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
             search(study, models, folder)
         search(study, models, folder)
 
-        assert without_times(folder) == lines
+        assert untimed(folder) == lines
         assert front_of(folder) == front_of(tmp_path / "whole")
         # What was measured on a subset before the line was written is on record.
-        assert models.counts.count(12) == sum(not one.whole for one in lines)
+        assert models.counts.count(12) == sum("sampling" in one for one in lines)
 
 
 def test_a_reference_point_is_measured_again_where_its_scores_are_lost(
@@ -238,13 +239,13 @@ def test_scores_that_nobody_wrote_are_no_reference(
         content = json.loads(path.read_text())
         content["answers"]["ids"][-1] = 10**15
         path.write_text(json.dumps(content))
-    before = without_times(tmp_path)
+    before = untimed(tmp_path)
 
     models = search(study_of(12, evaluations=8))
 
     assert {n for _, task, n in models.asked if task == "right"} == {SIZE}
     assert {n for _, task, n in models.asked if task == "loss"} == {12, SIZE}
-    assert without_times(tmp_path)[: len(before)] == before
+    assert untimed(tmp_path)[: len(before)] == before
 
 
 def test_scores_that_are_no_numbers_are_on_record_as_failures(

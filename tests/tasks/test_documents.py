@@ -141,7 +141,7 @@ def test_what_is_held_out_and_the_rest_are_measured_apart(
     n = measure().n
     found = HoldoutSplit("mine", measure, HeldOut(0.4, seed=1), task.fingerprint)
 
-    parts = [found(), found.held_out(), found([0, 2])]
+    parts = [found(None), found.held_out(None), found([0, 2])]
 
     searched, rest = HeldOut(0.4, seed=1).divide(task.fingerprint, n)
     assert len(searched) == n - round(0.4 * n)

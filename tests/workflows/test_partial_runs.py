@@ -207,7 +207,7 @@ def test_a_point_is_not_merged_while_the_search_goes_on_or_of_a_front_before(
     stopped(11, evaluations=8)
     partial, folder = select_point(look_at("run")), RunFolder(Path("run"))
 
-    with open_log(folder.log, folder.lock):
+    with open_log(folder):
         said = invoke("merge", "run", "merged", "--trust-run", code=2).stderr
 
     assert "another search is writing" in said

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import killed_at, without_times
-from runs import invoke, lines, read, write_plain
+from fakes import killed_at
+from runs import invoke, lines, read, untimed, write_plain
 
 from mergekit_map.utils.files import digest, write_json
 
@@ -121,7 +121,7 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
             search(family, "abc", code=130)
     search(family, "abc")
 
-    assert without_times(Path("run")) == without_times(Path("whole"))
+    assert untimed(Path("run")) == untimed(Path("whole"))
     for name in ("front.json", "recipe.yml"):
         ours, theirs = (Path(run, name).read_text() for run in ("run", "whole"))
         assert ours.replace("run/", "") == theirs.replace("whole/", "")
