@@ -88,9 +88,13 @@ class Worker:
         try:
             measured = measure(request.documents)
         except BaseException:
-            self._coefficients = None  # code may have changed the merge
+            self.forget()  # code may have changed the merge
             raise
         return replace(measured, seconds=time.perf_counter() - started)
+
+    def forget(self) -> None:
+        """Merge anew before the next measurement."""
+        self._coefficients = None
 
     def measures_of(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge, unless these coefficients are merged already."""
@@ -98,7 +102,7 @@ class Worker:
         if self._coefficients != coefficients:
             # If the merge fails, the models are a merge of no coefficients. The last
             # measures may hold a model, whose memory the next merge needs.
-            self._coefficients = None
+            self.forget()
             self._measures = {}
             self._measures = merges(coefficients)
             self._coefficients = dict(coefficients)
@@ -227,7 +231,13 @@ def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
         for worker in workers.values():
             stack.callback(worker.close)
         of_task = {task: workers[id(engine)] for task, engine in engines.items()}
-        yield lambda coefficients: _LazyMeasures(of_task, dict(coefficients))
+
+        def merges(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+            for worker in workers.values():
+                worker.forget()
+            return _LazyMeasures(of_task, dict(coefficients))
+
+        yield merges
 
 
 @dataclass(frozen=True, eq=False)
