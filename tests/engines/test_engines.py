@@ -48,10 +48,11 @@ def test_an_engine_is_opened_and_written_to_when_its_task_is_measured() -> None:
             for task in ("one", "two"):
                 assert measures[task] == f"measures {task}"
         assert second.told == []
-        assert merges({"a": 0.5})["three"] == "measures three"
+        for _ in range(2):  # after a failure
+            assert merges({"a": 0.5})["three"] == "measures three"
 
     assert first.told == ["open", 0.0, 1.0, "close"]
-    assert second.told == ["open", 0.5, "close"]
+    assert second.told == ["open", 0.5, 0.5, "close"]
 
 
 @pytest.mark.parametrize(
