@@ -60,7 +60,10 @@ class HubError(MapError):
 
 def in_words(error: BaseException) -> str:
     """Return the kind and the message of another library's error."""
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - of a user's class, whose message fails
+        return f"{type(error).__name__}: it does not say why"
 
 
 def first_line(error: Exception) -> str:
