@@ -101,7 +101,7 @@ def merge_identity(space: MergeSpace, options: MergeOptions) -> Identity:
         coefficients={c.name: [list(p) for p in c.places] for c in space.coefficients},
         remainder=[list(place) for place in space.remainder],
         configuration=template,
-        device=str(options.device).partition(":")[0],
+        device=str(options.device),
         **given,
     )
 

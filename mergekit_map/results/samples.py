@@ -39,7 +39,6 @@ from mergekit_map.types import Answers, Measurement, MeasurementRequest
 from mergekit_map.utils.files import digest, plain, read_whole, write_atomically
 
 _ROUNDING = 1e-9  # between sums of the same numbers
-# What rivals of a search measured is no part of it.
 
 
 def _checked(answers: Answers) -> Answers:

@@ -199,6 +199,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
     points = _merges(study, result, unnamed, result.front, seen)
     anchors = _merges(study, result, known, known.values(), seen)
     corners = {merge_key(c): label for label, c in study.corners.items()}
+    own = {e.key[0] for e in log if e.role not in RIVALS}
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
     front = Front(
         coefficients=dict(study.bounds),
@@ -213,7 +214,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         merges=tuple(
             _merge(study, next(iter(of.values())).coefficients, of, corners.get(key))
             for key, of in seen.items()
-            if key not in shown and {e.role for e in of.values()} - RIVALS
+            if key not in shown and key in own
         ),
         # Whoever searches cannot set the bounds of groups of models.
         border=() if result.groups else tuple(find_border(study, result)),

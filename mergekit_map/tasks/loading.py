@@ -203,7 +203,7 @@ def _located(name: str, model: Any) -> Iterator[None]:
         raise
     except BaseException as error:  # an exit, too, is of the task and not of the search
         if isinstance(error, getattr(torch, "AcceleratorError", ())):
-            raise MergeError(f"all merges would fail: {in_words(error)}") from error
+            raise MergeError(f"task {name!r}: {in_words(error)}") from error
         what = str(error)
         if not isinstance(error, EvaluationError):
             hint = _OUT_OF_MEMORY if isinstance(error, torch.OutOfMemoryError) else ""

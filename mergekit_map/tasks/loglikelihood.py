@@ -315,10 +315,8 @@ def _predicts_in_chunks(scores: Likelihoods, vocabulary: int) -> bool:
 def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
     """Halve the number of tokens until the largest passes fit in memory."""
     while True:
-        # The largest batch with branches, and the largest without.
-        batches = sorted(
-            scores.batches(requests), key=lambda b: len(b) * len(b[0].tokens)
-        )
+        # The largest batch with branches, by its mask, and the largest without.
+        batches = sorted(scores.batches(requests), key=_size)
         largest = {batch[0].branches: batch for batch in batches}
         try:
             for batch in largest.values():
@@ -330,6 +328,11 @@ def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
         torch.cuda.empty_cache()
         scores = replace(scores, tokens=scores.tokens // 2)
         logger.info("out of memory: at most %d tokens are read at once", scores.tokens)
+
+
+def _size(batch: Sequence[Tree]) -> int:
+    length = len(batch[0].tokens)
+    return len(batch) * length * (length if batch[0].branches else 1)
 
 
 def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Likelihoods:

@@ -196,7 +196,8 @@ def _difference(searched: Merge, written: Merge) -> str:
     if differing:
         found += (
             f"The checkpoint is not what the search measured: {'; '.join(differing)}. "
-            "Either device, versions or files have changed since, or the task does not "
-            "give the same number twice, or the import was of other documents."
+            "Either device, versions or files have changed since, or an import was "
+            "rounded or of other documents, or the task does not give the same number "
+            "twice."
         )
     return found.rstrip()

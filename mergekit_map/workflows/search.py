@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import platform
 import re
 from collections.abc import Sequence
@@ -36,6 +35,7 @@ from mergekit_map.search.measure import matching, measure, own_evaluations
 from mergekit_map.search.reuse import add_imported, reuse_measurements
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.fit import one_thread
+from mergekit_map.tasks.engines import installed_vllm
 from mergekit_map.utils.files import (
     StrPath,
     digest,
@@ -72,10 +72,11 @@ def search_front(
         MapError: the models or tasks cannot be merged or measured.
     """
     run = Path(run)
-    with reporting(callbacks) as events, _started_pool(workers) as pool:
+    with reporting(callbacks) as events:
         if not isinstance(project, Project):
             project = load_project(project)
-        front = _search(project, run, events, pool, imported)
+        with _started_pool(workers) as pool:
+            front = _search(project, run, events, pool, imported)
         events.tell(lambda one: one.on_finish(front))
     return Run(front, run)
 
@@ -248,7 +249,7 @@ def _search_plan(
 
 def _manifest(project: Project, study: Study) -> Manifest:
     packages = ["mergekit", "torch", "transformers", "lm_eval", "peft", "pymoo"]
-    packages += ["vllm"] if importlib.util.find_spec("vllm") else []
+    packages += ["vllm"] if installed_vllm() else []
     return Manifest(
         mergekit_map=__version__,
         python=platform.python_version(),
