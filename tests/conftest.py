@@ -16,7 +16,6 @@ os.environ.update(
 )
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,10 @@ import pytest
 import torch
 import transformers
 from quick_fronts import (
+    AS_FOR_USERS,
     blank_pictures,
     configurations_read_once,
-    drawn_pictures,
     fronts_of_few_points,
-    unforced_files,
-    whole_fronts,
 )
 from tiny_tokenizer import make_tokenizer
 from xdist.plugin import pytest_xdist_auto_num_workers as available_cores
@@ -85,9 +82,9 @@ def _quick_searches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         fronts_of_few_points(),
         blank_pictures(),
         configurations_read_once(),
-        unforced_files(),
         pytest.MonkeyPatch.context() as patch,
     ):
+        patch.setattr(os, "fsync", lambda _: None)  # only a crash would notice
         patch.setenv("MERGEKIT_MAP_HOME", str(tmp_path_factory.mktemp("home")))
         yield
 
@@ -115,15 +112,13 @@ def place(searched: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _as_for_users(request: pytest.FixtureRequest) -> Iterator[None]:
+def _as_for_users(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Search and draw as for users where a mark asks for it."""
-    marks = {mark.name for mark in request.node.iter_markers()}
-    with ExitStack() as stack:
-        if "whole_front" in marks:
-            stack.enter_context(whole_fronts())
-        if "picture" in marks:
-            stack.enter_context(drawn_pictures())
-        yield
+    for mark in request.node.iter_markers():
+        for name, value in AS_FOR_USERS.get(mark.name, {}).items():
+            monkeypatch.setattr(name, value)
 
 
 @pytest.fixture(scope="session")

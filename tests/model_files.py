@@ -11,13 +11,14 @@ from typing import Any
 import peft
 import torch
 import transformers
+from runs import change_json
 from safetensors.torch import load_file, save_file
 
 Edit = Callable[[Path], None]
 
 
 def edit_json(name: str, **fields: Any) -> Edit:
-    """Set entries of a JSON file; None removes them."""
+    """Set entries of a JSON file; "gone" removes them."""
 
     def edit(model: Path) -> None:
         path = model / name
@@ -31,13 +32,8 @@ def edit_config(**fields: Any) -> Edit:
     return edit_json("config.json", **fields)
 
 
-def edit_tokenizer(change: Callable[[dict[str, Any]], None]) -> Edit:
-    def edit(model: Path) -> None:
-        content = json.loads((model / "tokenizer.json").read_text())
-        change(content)
-        (model / "tokenizer.json").write_text(json.dumps(content))
-
-    return edit
+def edit_tokenizer(change: Callable[[dict[str, Any]], object]) -> Edit:
+    return lambda model: change_json(model / "tokenizer.json", change)
 
 
 def swap_tokens(content: dict[str, Any]) -> None:

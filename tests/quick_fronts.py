@@ -17,7 +17,12 @@ from mergekit.common import ModelReference
 from mergekit_map.optimize import nsga3
 
 SIZES = ("N_POINTS_LINE", "N_POINTS_SURFACE", "N_GENERATIONS", "N_SAMPLES")
-WHOLE = [vars(nsga3)[name] for name in SIZES]
+CANVAS = "mergekit_map.report.plots.FigureCanvasAgg"
+# By a mark, what users get, within a suite that finds and draws quickly.
+AS_FOR_USERS: dict[str, dict[str, Any]] = {
+    "whole_front": {f"{nsga3.__name__}.{n}": vars(nsga3)[n] for n in SIZES},
+    "picture": {CANVAS: FigureCanvasAgg},
+}
 ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJ"
     "RU5ErkJggg=="
@@ -26,27 +31,13 @@ ONE_PIXEL = base64.b64decode(
 
 def fronts_of_few_points(n_points: int = 10) -> AbstractContextManager[None]:
     """Find fronts of few points, which takes less long, and only meanwhile."""
-    return _fronts(n_points, n_points, 5, 256)
-
-
-def unforced_files() -> AbstractContextManager[None]:
-    """Leave it to the system when files reach the disk, which only a crash notices."""
-    return _patched({"os.fsync": lambda _: None})
-
-
-def whole_fronts() -> AbstractContextManager[None]:
-    """Find the fronts that a user gets, within a suite that finds them quickly."""
-    return _fronts(*WHOLE)
+    values = (n_points, n_points, 5, 256)
+    return _patched(dict(zip(AS_FOR_USERS["whole_front"], values, strict=True)))
 
 
 def blank_pictures() -> AbstractContextManager[None]:
     """Write pictures of one pixel."""
-    return _patched({"mergekit_map.report.plots.FigureCanvasAgg": _Blank})
-
-
-def drawn_pictures() -> AbstractContextManager[None]:
-    """Draw pictures, within a suite that leaves them blank."""
-    return _patched({"mergekit_map.report.plots.FigureCanvasAgg": FigureCanvasAgg})
+    return _patched({CANVAS: _Blank})
 
 
 def configurations_read_once() -> AbstractContextManager[None]:
@@ -67,11 +58,6 @@ def configurations_read_once() -> AbstractContextManager[None]:
         return copy.deepcopy(known[key])
 
     return _patched({"mergekit.common.ModelReference.config": config})
-
-
-def _fronts(*sizes: int) -> AbstractContextManager[None]:
-    places = (f"mergekit_map.optimize.nsga3.{name}" for name in SIZES)
-    return _patched(dict(zip(places, sizes, strict=True)))
 
 
 @contextmanager

@@ -16,15 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import MapBlock, SearchSpec, SelectSpec
-from mergekit_map.config.tasks import (
-    PRESETS,
-    EngineSpec,
-    LmEvalTask,
-    PerplexityTask,
-    PresetTask,
-    PythonTask,
-    TextSource,
-)
+from mergekit_map.config.tasks import PRESETS, TASK_KINDS, EngineSpec, TextSource
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.checks import forecast
@@ -102,11 +94,8 @@ _MADE = re.compile(
     r"(<!-- made: (?P<name>[\w-]+) -->)(?P<text>.*?)(<!-- end -->)", re.S
 )
 _TASK = "tasks.NAME."
-TASKS: dict[str, type[BaseModel]] = {
-    "perplexity": PerplexityTask,
-    "lm_eval": LmEvalTask,
-    "preset": PresetTask,
-    "python": PythonTask,
+TASKS = {
+    name: TASK_KINDS[name] for name in ("perplexity", "lm_eval", "preset", "python")
 }
 OTHERS: dict[str, type[BaseModel]] = {
     f"{_TASK}perplexity.": TextSource,
@@ -182,7 +171,7 @@ def _row(
     if about is None and "$ref" in field:
         about = schema["$defs"][field["$ref"].split("/")[-1]].get("description")
     about = (about or "").replace("\n", " ")
-    values = _values(field, schema, lambda _: "mapping").replace("|", "\\|")
+    values = _values(field, written=False).replace("|", "\\|")
     default = "required" if required else _default(field)
     return [f"`{key}`", tasks, values, default, about]
 
@@ -212,8 +201,7 @@ def _form(file: str) -> str:
     for of, form in {"": schema, **shown}.items():
         for name, field in form.get("properties", {}).items():
             about = field.get("description", "").replace("\n", " ")
-            values = _values(field, schema, _named)
-            rows.append([of, f"`{name}`", values, about])
+            rows.append([of, f"`{name}`", _values(field, written=True), about])
     return _markdown(["of", "key", "value", "meaning"], rows, texts=4)
 
 
@@ -228,29 +216,23 @@ def _default(field: Mapping[str, Any]) -> str:
     return f"`{default}`"
 
 
-Refer = Callable[[str], str]
-
-
-def _named(name: str) -> str:
-    return f"`{name}`"
-
-
-def _values(field: Mapping[str, Any], schema: Mapping[str, Any], refer: Refer) -> str:
+def _values(field: Mapping[str, Any], *, written: bool) -> str:
+    """Write what a key may hold: in files that are written, or in a configuration."""
     if "$ref" in field:
-        return refer(field["$ref"].split("/")[-1])
+        return f"`{field['$ref'].split('/')[-1]}`" if written else "mapping"
     if "anyOf" in field:
         options = [o for o in field["anyOf"] if o.get("type") != "null"]
-        if refer is _named:  # what is written may be null; what is read may be left out
+        if written:  # which may be null, where what is read may be left out
             options = field["anyOf"]
-        return " or ".join(_values(option, schema, refer) for option in options)
+        return " or ".join(_values(option, written=written) for option in options)
     if "const" in field:
         return f"`{field['const']}`"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     inner = field.get("additionalProperties") or field.get("items")
-    if refer is _named and isinstance(inner, dict) and inner:
+    if written and isinstance(inner, dict) and inner:
         kind = "list of" if field["type"] == "array" else "mapping to"
-        values = _values(inner, schema, refer)
+        values = _values(inner, written=written)
         return f"{kind} ({values})" if " or " in values else f"{kind} {values}"
     return _type(field)
 

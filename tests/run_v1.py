@@ -31,9 +31,9 @@ def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def at_home(moved: Path) -> str:
-    """Say in the manifest that the run was made there; returns where it was made."""
-    manifest = json.loads(Path("run/manifest.json").read_text())
-    former, manifest["directory"] = manifest["directory"], str(moved)
-    Path("run/manifest.json").write_text(json.dumps(manifest))
-    return str(former)
+def at_home(moved: Path) -> Path:
+    """Say in the manifest that the run was made there; returns the run."""
+    path = Path("run/manifest.json")
+    manifest = {**json.loads(path.read_text()), "directory": str(moved)}
+    path.write_text(json.dumps(manifest))
+    return path.parent

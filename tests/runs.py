@@ -72,6 +72,14 @@ def files_of(run: Path) -> dict[str, bytes]:
     return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
+def set_at(content: Any, value: Any, *keys: Any) -> None:
+    """Set a value within mappings and lists."""
+    *inner, last = keys
+    for key in inner:
+        content = content[key]
+    content[last] = value
+
+
 def change_json(path: Path, change: Callable[[Any], object]) -> None:
     content = read(path)
     change(content)

@@ -47,6 +47,12 @@ def noisy_data(link: Link, *, n: int = 14, d: int = 2) -> tuple[np.ndarray, np.n
     return X, y + rng.normal(scale=0.02, size=n)
 
 
+def sphere_front(n: int, m: int, seed: int = 0) -> np.ndarray:
+    """Points of a part of a sphere, larger is better; none dominates another."""
+    Y = np.abs(np.random.default_rng(seed).normal(size=(n, m)))
+    return Y / np.linalg.norm(Y, axis=1, keepdims=True)
+
+
 def bowls(centres: np.ndarray) -> Predict:
     """One task per centre (m, d): minus the squared distance to it."""
     return lambda X: -((X[:, None] - centres) ** 2).sum(axis=2)

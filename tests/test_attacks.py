@@ -19,7 +19,7 @@ import pytest
 import yaml
 from model_files import edit_config, edit_tensors
 from run_v1 import DATA
-from runs import change_json, invoke, write_plain, write_texts
+from runs import change_json, invoke, set_at, write_plain, write_texts
 from safetensors.torch import load_file
 
 SECRET = "merge_method: linear  # the secret of somebody else\n"
@@ -60,17 +60,6 @@ def refused(command: list[str], *words: str) -> None:
 def run() -> Path:
     """Copy a finished search."""
     return Path(shutil.copytree(DATA / "run", "run"))
-
-
-def change(name: str, bend: Callable[[Any], Any]) -> None:
-    change_json(Path("run", name), bend)
-
-
-def put(content: Any, value: Any, *keys: Any) -> None:
-    *inner, last = keys
-    for key in inner:
-        content = content[key]
-    content[last] = value
 
 
 @pytest.mark.parametrize(
@@ -139,9 +128,8 @@ def name_code(run: Path, kind: str = "function") -> None:
     else:
         config["map"]["tasks"] = {"greeting": CODE[kind]}
     (run / "config.yml").write_text(yaml.safe_dump(config))
-    change(
-        "manifest.json", lambda manifest: put(manifest, str(Path.cwd()), "directory")
-    )
+    here = str(Path.cwd())
+    change_json(run / "manifest.json", lambda manifest: manifest.update(directory=here))
 
 
 @pytest.mark.parametrize("kind", [*CODE, "backend"])
@@ -184,7 +172,7 @@ def test_code_of_a_folder_from_elsewhere_runs_where_it_is_trusted(
 def test_no_string_reaches_terminal_or_recipe_but_lines_of_text(
     text: str, key: tuple[Any, ...]
 ) -> None:
-    change("front.json", lambda front: put(front, text, *key))
+    change_json(Path("run/front.json"), lambda front: set_at(front, text, *key))
 
     refused(SELECT, "a line of text is wanted")
     assert text not in Path("run/recipe.yml").read_text()
@@ -230,7 +218,7 @@ NAN, INF, LARGE = float("nan"), float("inf"), 1e51
 def test_a_value_that_cannot_be_is_one_sentence(
     name: str, key: tuple[Any, ...], value: Any
 ) -> None:
-    change(name, lambda content: put(content, value, *key))
+    change_json(Path("run", name), lambda content: set_at(content, value, *key))
 
     refused(REPORT, f"{name} cannot be used: {key[0]}")
 

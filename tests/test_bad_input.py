@@ -13,25 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import invoke, lines, write, write_plain, write_texts
+from runs import invoke, lines, set_at, write, write_plain, write_texts
 from task_files import write_choices
 
-Change = Callable[[dict[str, Any], Path], None]
+Change = Callable[[dict[str, Any], Path], Any]
 
 
 def put(*place: Any) -> Change:
     """Set a value at a place of the configuration: ``put("map", "search", 3)``."""
-    *keys, last, value = place
-
-    def change(config: dict[str, Any], _: Path) -> None:
-        for key in keys:
-            config = config[key]
-        if value is DELETE:
-            del config[last]
-        else:
-            config[last] = value
-
-    return change
+    *keys, value = place
+    return lambda config, _: set_at(config, value, *keys)
 
 
 def in_layers(start: int, end: int) -> Change:
@@ -43,9 +34,6 @@ def in_layers(start: int, end: int) -> Change:
         config["slices"] = [{"sources": sources}]
 
     return change
-
-
-DELETE = object()
 
 
 def task(**fields: Any) -> Change:
@@ -81,7 +69,10 @@ CASES: dict[str, tuple[Change, str]] = {
     "of one model": (parameters(normalize=True), r"normalize: it holds for all models"),
     # Things of the wrong type or out of range.
     "one bound": (searching(bounds={"a": [0]}), r"a: item 2 of the list is missing"),
-    "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),
+    "no merge method": (
+        lambda config, _: config.pop("merge_method"),
+        r"'merge_method' is required",
+    ),
     "no layer": (in_layers(1, 1), r"layer_range: the first layer.*, got \[1, 1\]"),
     "other model in vLLM": (
         put("map", "engine", {"name": "vllm", "args": {"model": "x"}}),
@@ -221,7 +212,7 @@ CASES: dict[str, tuple[Change, str]] = {
         ),
         r"other\.documents: some documents do not tell .* out",
     ),
-    "no map block": (put("map", DELETE), r"init config\.yml config-map\.yml"),
+    "no map block": (lambda c, _: c.pop("map"), r"init config\.yml config-map\.yml"),
     "limit of 1.0": (
         task(lm_eval="choices.yaml", metric="acc", limit=1.0),
         r"limit: .* valid integer, or less than 1, got 1\.0",
@@ -265,15 +256,15 @@ def test_bad_input_is_explained(
 
 
 def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
-    put("dtype", "float23")(good, Path())
-    put("map", "search", {"sed": 1})(good, Path())
-    task(perplexity={"file": "no.txt"})(good, Path())
+    good["dtype"] = "float23"
+    good["map"]["search"] = {"sed": 1}
+    good["map"]["tasks"] |= {
+        "other": {"perplexity": {"file": "no.txt"}},
+        "lines": {"perplexity": {"file": "bad.jsonl"}},
+        "code": {"python": "no:f", "direction": "minimize"},
+    }
+    good["models"][1]["parameters"] = {"densty": 1}
     Path("bad.jsonl").write_text("no\n")
-    put("map", "tasks", "lines", {"perplexity": {"file": "bad.jsonl"}})(good, Path())
-    put("map", "tasks", "code", {"python": "no:f", "direction": "minimize"})(
-        good, Path()
-    )
-    put("models", 1, "parameters", {"densty": 1})(good, Path())
 
     message = search(good)
 

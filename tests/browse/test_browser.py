@@ -219,8 +219,7 @@ def test_the_help_names_every_key() -> None:
 @pytest.fixture
 def run(at_home: str) -> Path:
     """A run folder of version 1, whose models trade off, with what it needs."""
-    assert at_home
-    return Path("run")
+    return at_home
 
 
 def view_of(run: Path) -> View:

@@ -5,6 +5,7 @@ import math
 import moocore
 import numpy as np
 import pytest
+from surrogate_data import sphere_front
 
 from mergekit_map.compare.indicators import (
     best_merges,
@@ -19,16 +20,9 @@ from mergekit_map.compare.indicators import (
 )
 from mergekit_map.errors import EvaluationError
 
-Array = np.ndarray
 # Two ends, one in between, one dominated, one that failed on a task.
 MEASURED = np.array([[0.0, 8.0], [4.0, 0.0], [3.0, 6.0], [1.0, 1.0], [math.nan, 9.0]])
 FRONT = [[0.0, 8.0], [3.0, 6.0], [4.0, 0.0]]
-
-
-def sphere_front(n: int, m: int, seed: int = 0) -> Array:
-    """Points of a quarter sphere, larger is better; none dominates another."""
-    Y = np.abs(np.random.default_rng(seed).normal(size=(n, m)))
-    return Y / np.linalg.norm(Y, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize(

@@ -42,32 +42,20 @@ def opponent(name: str) -> Opponent:
     return OPPONENTS[name]
 
 
-class Recorder:
-    """Evaluates and remembers; every ``failing``-th point fails."""
+def run(name: str, seed: int = 0, budget: int = 0, failing: int = 0) -> Array:
+    """Return what an opponent evaluates; every ``failing``-th point fails."""
+    points: list[Array] = []
 
-    def __init__(self, failing: int = 0):
-        self.failing = failing
-        self.X: list[Array] = []
-
-    def __call__(self, X: Array) -> Array:
-        Y = TASKS(X)
-        self.X.append(X.copy())
-        if self.failing:
-            numbers = np.arange(len(self.points))[-len(X) :]
-            Y[numbers % self.failing == 0] = np.nan
+    def evaluate(X: Array) -> Array:
+        Y, numbers = TASKS(X), len(points) + np.arange(len(X))
+        points.extend(X.copy())
+        if failing:
+            Y[numbers % failing == 0] = np.nan
         return Y
 
-    @property
-    def points(self) -> Array:
-        return np.vstack(self.X)
-
-
-def run(name: str, seed: int = 0, budget: int | None = None, **given: int) -> Recorder:
-    recorder = Recorder(**given)
-    budget = budget or BUDGETS.get(name, BUDGET)
-    evaluations = Budget(recorder, BOX, 2, budget)
+    evaluations = Budget(evaluate, BOX, 2, budget or BUDGETS.get(name, BUDGET))
     opponent(name)(evaluations, np.random.default_rng(seed))
-    return recorder
+    return np.array(points)
 
 
 @pytest.mark.parametrize("name", OPPONENTS)
@@ -85,16 +73,16 @@ def test_an_opponent_spends_its_budget_in_the_box_and_nothing_else(name: str) ->
     finally:
         torch.set_num_threads(threads)
 
-    assert len(first.points) == BUDGETS.get(name, BUDGET)
-    assert (first.points >= BOX[:, 0]).all()
-    assert (first.points <= BOX[:, 1]).all()
-    np.testing.assert_array_equal(first.points, again.points)
+    assert len(first) == BUDGETS.get(name, BUDGET)
+    assert (first >= BOX[:, 0]).all()
+    assert (first <= BOX[:, 1]).all()
+    np.testing.assert_array_equal(first, again)
     np.testing.assert_array_equal(np.random.get_state()[1], states[0])  # noqa: NPY002
     assert random.getstate() == states[1]
     assert torch.equal(torch.get_rng_state(), states[2])
     assert list(warnings.filters) == filters
     assert logging.getLogger("optuna").level == level
-    failed = run(name, failing=3).points
+    failed = run(name, failing=3)
     assert len(failed) == BUDGETS.get(name, BUDGET)
     assert np.isfinite(failed).all()
 
@@ -102,10 +90,9 @@ def test_an_opponent_spends_its_budget_in_the_box_and_nothing_else(name: str) ->
 def test_cheap_opponents_keep_small_budgets_and_draw_by_their_generator() -> None:
     for name in INSTALLED:
         for budget in (1, 17):
-            assert len(run(name, budget=budget).points) == budget, name
-        assert len(run(name, failing=1).points) == BUDGET, name
-        other = run(name, seed=1).points
-        assert not np.array_equal(run(name).points, other), name
+            assert len(run(name, budget=budget)) == budget, name
+        assert len(run(name, failing=1)) == BUDGET, name
+        assert not np.array_equal(run(name), run(name, seed=1)), name
 
 
 def test_cheap_opponents_search_a_single_coefficient_and_a_single_task() -> None:
@@ -123,7 +110,7 @@ def test_opponents_that_adapt_end_nearer_to_the_front_than_they_began() -> None:
         return float(gaps.mean())
 
     for name in {*INSTALLED} - {"random", "sobol", "grid"}:
-        points = [run(name, seed, budget=100).points for seed in range(3)]
+        points = [run(name, seed, budget=100) for seed in range(3)]
         early = np.mean([distance(p[:20]) for p in points])
         assert np.mean([distance(p[-20:]) for p in points]) < 0.6 * early, name
 
@@ -143,7 +130,7 @@ def test_the_bayesian_opponent_finds_the_ends_of_a_front_that_spans_the_box() ->
 
 
 def test_a_grid_is_shuffled_and_filled_with_other_points() -> None:
-    points = run("grid", budget=30).points  # 27 of them are a grid of 3 levels
+    points = run("grid", budget=30)  # 27 of them are a grid of 3 levels
 
     levels = [np.linspace(*ends, 3) for ends in BOX]
     pairs = zip(points.T, levels, strict=True)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from pages import ROOT, blocks
+from runs import write, write_texts
 
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
@@ -42,9 +43,8 @@ def shown(source: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def folder(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(family: dict[str, Path], module_folder: Path) -> Path:
     """Put the README's configuration into a folder, and what it names."""
-    folder = tmp_path_factory.mktemp("notebook")
     config = next(
         content
         for block in blocks("README.md", "yaml")
@@ -52,11 +52,11 @@ def folder(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     )
     config["base_model"] = str(family["base"])
     config["models"] = [{"model": str(family[name])} for name in "ab"]
-    (folder / "merge.yml").write_text(yaml.safe_dump(config))
-    (folder / "law.txt").write_text("hello world, one plus two\n" * 30)
+    write(config, "merge.yml")
+    write_texts("law")
     lines = [json.dumps({"text": "def return three\n" * 10})] * 3
-    (folder / "medicine.jsonl").write_text("\n".join(lines))
-    return folder
+    Path("medicine.jsonl").write_text("\n".join(lines))
+    return module_folder
 
 
 @pytest.mark.picture

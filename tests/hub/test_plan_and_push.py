@@ -38,13 +38,12 @@ def api(hub: Hub) -> HfApi:
 
 
 @pytest.fixture(scope="module")
-def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def merged(module_folder: Path) -> Path:
     """A checkpoint of two files of weights, its parents a local model and the Hub's."""
-    root = tmp_path_factory.mktemp("merged")
-    parent = root / "models" / "one"
+    parent = module_folder / "models" / "one"
     parent.mkdir(parents=True)
     (parent / "README.md").write_text("---\nlicense: mit\n---\n")
-    out = root / "out"
+    out = module_folder / "out"
     out.mkdir()
     (out / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     for number in (1, 2):
@@ -150,13 +149,11 @@ def test_weights_and_search_of_another_merge_are_removed(
     assert set(hub.repositories[REPO].files) == {*kept, *(f.path for f in plan.files)}
 
 
-@pytest.mark.parametrize(
-    ("private", "words"),
-    [(True, "private, not public"), (False, "public, not private")],
-)
+@pytest.mark.parametrize("private", [True, False])
 def test_a_repository_stays_as_visible_as_it_is(
-    folder: Path, hub: Hub, api: HfApi, private: bool, words: str
+    folder: Path, hub: Hub, api: HfApi, private: bool
 ) -> None:
+    words = "private, not public" if private else "public, not private"
     there(hub, private=private)
 
     for wish in (None, private):

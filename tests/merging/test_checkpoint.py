@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import resource
 import shutil
@@ -16,7 +15,7 @@ from mergekit.architecture import ModelArchitecture, get_architecture_info
 from mergekit.config import MergeConfiguration
 from mergekit.options import MergeOptions
 from model_files import edit_config, edit_tensors
-from runs import tensors_of
+from runs import read, tensors_of
 from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
 from mergekit_map.errors import MergeError
@@ -109,15 +108,13 @@ def test_without_a_base_the_first_model_gives_the_configuration(
     names: str, family: dict[str, Path], tmp_path: Path
 ) -> None:
     for name in names:
-        content = json.loads((family[name] / "config.json").read_text())
-        place = shutil.copytree(family[name], tmp_path / name)
-        (place / "config.json").write_text(json.dumps({**content, "named": name}))
+        edit_config(named=name)(shutil.copytree(family[name], tmp_path / name))
     models = [{"model": str(tmp_path / n), "parameters": {"weight": 1}} for n in names]
 
     out = tmp_path / "out"
     write_checkpoint({"merge_method": "linear", "models": models}, out, OPTIONS)
 
-    assert json.loads((out / "config.json").read_text())["named"] == names[0]
+    assert read(out / "config.json")["named"] == names[0]
 
 
 def test_code_that_a_model_is_loaded_with_is_shipped(

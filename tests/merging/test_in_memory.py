@@ -259,17 +259,12 @@ _NAMES = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"
 PARTS = dict.fromkeys([*_NAMES, "model.rotary_emb", "lm_head"], "cpu")
 
 
-@pytest.fixture
-def experts(make_half: Callable[..., dict[str, Path]]) -> dict[str, Path]:
-    """A Qwen3 of 4 experts, 2 of them at a time, and two fine-tunes of it."""
-    some = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-    return make_half("experts", kind="Qwen3Moe", head_dim=8, **some)
-
-
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
 def test_a_mixture_of_experts_is_merged_in_memory_as_mergekit_ships_it(
-    method: str, experts: dict[str, Path], tmp_path: Path
+    method: str, make_half: Callable[..., dict[str, Path]], tmp_path: Path
 ) -> None:
+    some = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    experts = make_half("experts", kind="Qwen3Moe", head_dim=8, **some)
     space = space_of(config(method, experts))
 
     merge = assert_ships_what_it_measures(space, tmp_path)

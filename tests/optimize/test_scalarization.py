@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from surrogate_data import sphere_front
 
 from mergekit_map.optimize.scalarization import (
     farthest_point_subset,
@@ -15,12 +16,6 @@ from mergekit_map.optimize.scalarization import (
 BALANCED = np.array([[1.0, 0.0], [0.8, 0.8], [0.0, 1.0]])
 # Three points of a hollow front: no weighted sum is largest in the middle.
 HOLLOW = np.array([[1.0, 0.0], [0.4, 0.4], [0.0, 1.0]])
-
-
-def random_front(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    """Points of a bulging front, none of which dominates another."""
-    directions = np.abs(rng.normal(size=(n, m)))
-    return directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
 CONSTANT = np.column_stack([BALANCED, [7.0, 7.0, 7.0]])
@@ -77,9 +72,8 @@ def test_units_and_the_order_of_points_and_tasks_do_not_matter(
     achievement: bool, m: int
 ) -> None:
     select = partial(select_point, achievement=achievement)
-    rng = np.random.default_rng(m)
-    Y = random_front(rng, 40, m)
-    order = rng.permutation(len(Y))
+    Y = sphere_front(40, m, seed=m)
+    order = np.random.default_rng(m).permutation(len(Y))
     for weights in (np.ones(m), np.arange(1.0, m + 1)):
         index = select(Y, weights)
 
@@ -92,7 +86,7 @@ def test_units_and_the_order_of_points_and_tasks_do_not_matter(
 
 def test_of_two_tasks_the_knee_is_farthest_from_the_chord_between_the_ends() -> None:
     for seed in range(20):
-        Y = random_front(np.random.default_rng(seed), 30, 2) * [1.0, 50.0]
+        Y = sphere_front(30, 2, seed) * [1.0, 50.0]
         (x0, y0), (x1, y1) = Y[Y[:, 0].argmin()], Y[Y[:, 1].argmin()]
         beyond = (y0 - y1) * (Y[:, 0] - x0) + (x1 - x0) * (Y[:, 1] - y0)
         assert select_point(Y, np.ones(2)) == beyond.argmax()

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import functools
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from browser import Watched, open_browser, watched_page
-from playwright.sync_api import Browser
 from quick_fronts import fronts_of_few_points
 from runs import invoke, write, write_plain
 from safetensors.torch import load_file
-
-from mergekit_map.report.page import write_report
 
 # Tasks measure how far the output layer is from that of a model.
 TASK_MODULE = """
@@ -104,38 +98,3 @@ def finished_run(
             return folder / "run"
 
     return make
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="session")
-def reported(
-    finished_run: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Path]:
-    """Copy a run by its name, once, with a report."""
-
-    @functools.cache
-    def make(name: str) -> Path:
-        place = tmp_path_factory.mktemp(f"reported-{name}") / "run"
-        run = Path(shutil.copytree(finished_run(name), place))
-        write_report(run)
-        return run
-
-    return make
-
-
-@pytest.fixture
-def open_report(
-    browser: Browser, reported: Callable[[str], Path]
-) -> Iterator[Callable[..., Watched]]:
-    with ExitStack() as stack:
-
-        def open_one(name: str) -> Watched:
-            path = reported(name) / "report.html"
-            return stack.enter_context(watched_page(browser, path))
-
-        yield open_one

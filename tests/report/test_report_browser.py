@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browser import Watched, needs_browser, watched_page
+from browser import Watched, needs_browser, open_browser, watched_page
 from playwright.sync_api import Browser, Page
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError
 from mergekit_map.report.overlay import write_fronts_report
-from mergekit_map.report.page import report_content, report_page
+from mergekit_map.report.page import report_content, report_page, write_report
 from mergekit_map.results.answer import answer
 from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.run_folder import RunFolder
@@ -24,10 +27,40 @@ from mergekit_map.results.selection import choose, choose_point
 from mergekit_map.results.surrogates import read_finished
 from mergekit_map.types import Metric
 
-Reported = Callable[[str], Path]
+Run = Callable[[str], Path]
 Open = Callable[..., Watched]
 
 pytestmark = [pytest.mark.slow, needs_browser]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def reported(finished_run: Run, module_folder: Path) -> Run:
+    """Copy a run by its name, once, with a report."""
+
+    @cache
+    def make(name: str) -> Path:
+        run = shutil.copytree(finished_run(name), module_folder / name / "run")
+        write_report(run)
+        return run
+
+    return make
+
+
+@pytest.fixture
+def open_report(browser: Browser, reported: Run) -> Iterator[Open]:
+    with ExitStack() as stack:
+
+        def open_one(name: str) -> Watched:
+            path = reported(name) / "report.html"
+            return stack.enter_context(watched_page(browser, path))
+
+        yield open_one
 
 
 SLIDE = """(weights) => weights.forEach((weight, t) => {
@@ -140,7 +173,7 @@ def test_the_page_chooses_as_the_package_does(open_report: Open) -> None:
 
 
 def test_sliders_and_limits_move_the_point_and_its_recipe(
-    open_report: Open, reported: Reported
+    open_report: Open, reported: Run
 ) -> None:
     run, watched = reported("two"), open_report("two")
     page, front = watched.page, RunFolder(run).read_front()
@@ -255,7 +288,7 @@ FOLLOW = """() => {
 
 
 def test_names_with_markup_do_no_harm_and_no_control_or_link_leads_away(
-    browser: Browser, reported: Reported, tmp_path: Path
+    browser: Browser, reported: Run, tmp_path: Path
 ) -> None:
     plain = report_content(read_finished(reported("three")))
     content = spoiled(plain, itertools.cycle(EVIL))
@@ -324,7 +357,7 @@ def cells(rows: tuple[tuple[str, ...], ...], name: str) -> list[str]:
 
 
 def test_the_page_begins_with_the_answer_and_shows_gains_of_every_point(
-    open_report: Open, reported: Reported
+    open_report: Open, reported: Run
 ) -> None:
     run, page = reported("three"), open_report("three").page
     front = read_finished(run).front
@@ -349,7 +382,7 @@ def test_the_page_begins_with_the_answer_and_shows_gains_of_every_point(
 
 
 def test_several_searches_fit_the_page_and_stay_on_it(
-    browser: Browser, reported: Reported, tmp_path: Path
+    browser: Browser, reported: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "fronts.html"
     write_fronts_report([reported("three"), reported("nested")], path)

@@ -19,18 +19,15 @@ ENDS = 3 + 2 + 1
 
 
 @pytest.mark.parametrize(
-    ("documents", "search", "searched", "shares"),
+    ("documents", "search", "searched"),
     [
-        ({}, {"evaluations": 9, "holdout": 0.2}, 9, (1, 1)),
-        ({}, {"hours": 0.01}, 6, (1, 1)),  # as without them
-        ({"loss": 20, "right": 100}, {"evaluations": 9}, 9, (1 / 4, 1 / 2)),
+        ({}, {"evaluations": 9, "holdout": 0.2}, 9),
+        ({}, {"hours": 0.01}, 6),  # as without them
+        ({"loss": 20, "right": 100}, {"evaluations": 9}, 9),
     ],
 )
 def test_anchors_and_ends_are_on_all_documents_and_the_others_on_those_asked_for(
-    documents: dict[str, int],
-    search: dict[str, Any],
-    searched: int,
-    shares: tuple[float, float],
+    documents: dict[str, int], search: dict[str, Any], searched: int
 ) -> None:
     tasks = {"loss": LOSS, "right": Metric(True, 0, 1)}
     study = make_study("x", tasks, documents=documents, remeasure=2, **search)
@@ -40,8 +37,9 @@ def test_anchors_and_ends_are_on_all_documents_and_the_others_on_those_asked_for
 
     others = searched - 3
     assert merges == ENDS + others
-    expected = [ENDS + share * others for share in shares]
-    assert [times[task] for task in SIZES] == pytest.approx(expected)
+    shares = {task: documents.get(task, size) / size for task, size in SIZES.items()}
+    expected = {task: ENDS + share * others for task, share in shares.items()}
+    assert times == pytest.approx(expected)
     assert not documents or forecast(study).whole == ENDS
 
 

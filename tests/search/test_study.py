@@ -20,6 +20,7 @@ from fakes import (
     run,
 )
 from quick_fronts import fronts_of_few_points
+from test_nested_search import measuring, own_corner
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import EvaluationError
@@ -111,17 +112,13 @@ def test_one_task_has_a_partial_front_before_a_merge_is_measured_on_all() -> Non
     assert len(find_partial_front(study, log, []).points) == 1
 
 
-def own_corner(c: Mapping[str, float], task: str) -> Measurement:
-    """Squared distance to the single model of the task: all tasks trade off."""
-    return Measurement(sum((c[n] - (n == task)) ** 2 for n in c), None, 10)
-
-
 def searched(
     select: SelectSpec, path: Path, names: str = "abc", anchors: Sequence[str] = ()
 ) -> Front:
     anchors = anchors or list(names)
     search = {"evaluations": 5 * len(names), "remeasure": 0}
-    run(make_study(names, names, anchors, select=select, **search), path, own_corner)
+    study = make_study(names, names, anchors, select=select, **search)
+    run(study, path, measuring(own_corner))
     return front_of(path)
 
 

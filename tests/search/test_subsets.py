@@ -5,7 +5,6 @@ Stopped, changed and broken; the documents of known functions have scores.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -18,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from fakes import changed, front_of, killed_at, logged, make_study, run
-from runs import untimed
+from runs import change_json, read, set_at, untimed
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluation import evaluator
@@ -178,7 +177,7 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
             assert abs(e.value - value) < 3.5 * e.sampling
     for task in METRICS:
         folder = tmp_path / "samples" / task
-        files = [json.loads(path.read_text()) for path in folder.iterdir()]
+        files = [read(path) for path in folder.iterdir()]
         ids = {tuple(file["answers"]["ids"]) for file in files}
         assert {len(one) for one in ids} == {12, SIZE}
         assert len(ids) == 2
@@ -236,9 +235,7 @@ def test_scores_that_nobody_wrote_are_no_reference(
 ) -> None:
     search(study_of(12, evaluations=6))
     for path in (tmp_path / "samples" / "right").iterdir():
-        content = json.loads(path.read_text())
-        content["answers"]["ids"][-1] = 10**15
-        path.write_text(json.dumps(content))
+        change_json(path, lambda record: set_at(record, 10**15, "answers", "ids", -1))
     before = untimed(tmp_path)
 
     models = search(study_of(12, evaluations=8))

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from lm_eval.tasks import TaskManager
 from task_files import WORDS, Bench, build_model, build_tokenizer
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 
 @pytest.fixture(scope="session")
@@ -12,11 +12,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("tokenizer")
     build_tokenizer().save_pretrained(folder)
     return PreTrainedTokenizerFast.from_pretrained(folder)
-
-
-@pytest.fixture
-def model(tokenizer: Any) -> LlamaForCausalLM:
-    return build_model(len(tokenizer))
 
 
 @pytest.fixture(scope="session")
@@ -44,5 +39,5 @@ def groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bench(folder: Path, model: LlamaForCausalLM, tokenizer: Any) -> Bench:
-    return Bench(folder, model, tokenizer)
+def bench(folder: Path, tokenizer: Any) -> Bench:
+    return Bench(folder, build_model(len(tokenizer)), tokenizer)

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from runs import invoke
+from runs import invoke, set_at
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.workflows.init import config_schema, extend_plain
@@ -147,11 +147,9 @@ def test_takes_every_kind_of_key_and_asks_for_a_map_block() -> None:
 
 @pytest.mark.parametrize("case", WRONG)
 def test_refuses(case: str) -> None:
-    (*parents, key), value = WRONG[case]
-    config = holder = yaml.safe_load(CONFIG)
-    for parent in parents:
-        holder = holder[parent]
-    holder[key] = value
+    keys, value = WRONG[case]
+    config = yaml.safe_load(CONFIG)
+    set_at(config, value, *keys)
 
     validator = jsonschema.Draft202012Validator(config_schema())
     assert not validator.is_valid(config)

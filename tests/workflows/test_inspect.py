@@ -156,6 +156,13 @@ def base(family: dict[str, Path], tmp_path: Path) -> Path:
     return family["base"]
 
 
+@pytest.fixture
+def good(base: Path, tmp_path: Path) -> dict[str, Any]:
+    """Configure a merge of two good fine-tunes."""
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    return configure(base, models)
+
+
 LITTLE = {"lora_alpha": 0.03}  # an adapter changes so little in a short training
 
 
@@ -353,12 +360,11 @@ def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -
         assert words in by_name[f"base+{name}"][0]["cause"]
 
 
-def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
-    config = configure(base, models, dtype="bfloat16", merge_method="ties")
+def test_the_plan_counts_merges_memory_and_disk(good: dict[str, Any]) -> None:
+    config = {**good, "dtype": "bfloat16", "merge_method": "ties"}
     config["map"]["search"] = {"evaluations": 15, "remeasure": 4}
     config["map"]["tasks"]["own"] = {"python": "own:f", "direction": "maximize"}
-    (tmp_path / "own.py").write_text("def f(model, tokenizer):\n    return 1.0\n")
+    Path("own.py").write_text("def f(model, tokenizer):\n    return 1.0\n")
 
     plan = inspected(config)["plan"]
 
@@ -391,11 +397,8 @@ def test_a_plan_that_does_not_fit_is_a_warning(
 
 
 @pytest.mark.slow
-def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
-    config = configure(base, models)
-
-    content = inspected(config, "--probe")
+def test_a_probe_times_a_merge_and_every_task(good: dict[str, Any]) -> None:
+    content = inspected(good, "--probe")
 
     probe = content["probe"]
     assert probe["coefficients"] == {"a": 0.5, "b": 0.5}
@@ -411,14 +414,12 @@ def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> Non
     assert not Path("run").exists()
 
 
-def test_a_task_that_fails_in_a_probe_is_named(base: Path, tmp_path: Path) -> None:
-    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
-    (tmp_path / "failing.py").write_text(
-        "def f(model, tokenizer):\n    raise RuntimeError('no grader')\n"
-    )
-    config["map"]["tasks"]["own"] = {"python": "failing:f", "direction": "maximize"}
+def test_a_task_that_fails_in_a_probe_is_named(good: dict[str, Any]) -> None:
+    code = "def f(model, tokenizer):\n    raise RuntimeError('no grader')\n"
+    Path("failing.py").write_text(code)
+    good["map"]["tasks"]["own"] = {"python": "failing:f", "direction": "maximize"}
 
-    result = inspect(config, "--probe")
+    result = inspect(good, "--probe")
 
     assert result.exit_code == 2
     message = " ".join(result.stderr.split())
@@ -426,19 +427,15 @@ def test_a_task_that_fails_in_a_probe_is_named(base: Path, tmp_path: Path) -> No
     assert "no grader" in message
 
 
-def test_the_plan_says_what_is_measured_on_all_documents(
-    base: Path, tmp_path: Path
-) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
-    config = configure(base, models)
-    config["map"]["tasks"]["text"]["documents"] = 8
-    config["map"]["search"] = {"hours": 2.5}
+def test_the_plan_says_what_is_measured_on_all_documents(good: dict[str, Any]) -> None:
+    good["map"]["tasks"]["text"]["documents"] = 8
+    good["map"]["search"] = {"hours": 2.5}
 
-    plan = inspected(config)["plan"]
+    plan = inspected(good)["plan"]
 
     # Base, soup and two models; five points of the front, and what is chosen.
     assert plan["whole"] == 4 + 6
     assert plan["documents"] == {"text": 8}
     assert plan["hours"] == 2.5
     assert plan["searched"] == 120
-    assert "the others on 8 of text" in " ".join(inspect(config).stdout.split())
+    assert "the others on 8 of text" in " ".join(inspect(good).stdout.split())

@@ -31,12 +31,9 @@ METHODS = ("ties", "dare_ties")
 
 
 @pytest.fixture(scope="module")
-def parents(
-    family: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def parents(family: Mapping[str, Path], module_folder: Path) -> dict[str, Path]:
     """A base model, a fine-tune of it, and an adapter for it."""
-    folder = tmp_path_factory.mktemp("adapters") / "de"
-    adapter = make_adapter(family["base"], folder, 7)
+    adapter = make_adapter(family["base"], module_folder / "de", 7)
     return {"base": family["base"], "fr": family["a"], "de": adapter}
 
 
@@ -52,12 +49,7 @@ def write_search(parents: Mapping[str, Path], method: str, **search: Any) -> Non
 
 def on_disk(parents: Mapping[str, Path]) -> dict[str, dict[str, float]]:
     """Measure the models themselves with transformers alone."""
-
-    def load(name: Path) -> transformers.PreTrainedModel:
-        return transformers.AutoModelForCausalLM.from_pretrained(
-            name, dtype=torch.float32
-        )
-
+    load = transformers.AutoModelForCausalLM.from_pretrained  # all are in float32
     lora = peft.PeftModel.from_pretrained(load(parents["base"]), parents["de"])
     models = {
         BASE: load(parents["base"]),

@@ -25,6 +25,7 @@ def {name}(model, tokenizer):
     return model.lm_head.weight[{row}].square().mean().item()
 """
 TASKS = ("first", "second")
+pytestmark = pytest.mark.usefixtures("place")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,6 @@ def chosen() -> dict[str, Any]:
     return front["points"][front["selected"]]
 
 
-@pytest.mark.usefixtures("place")
 def test_every_checkpoint_is_measured_and_no_search_sees_it() -> None:
     before = Path("run/evaluations.jsonl").read_text()
     front = Path("run/front.json").read_bytes()
@@ -68,7 +68,6 @@ def test_every_checkpoint_is_measured_and_no_search_sees_it() -> None:
     assert Path("run/evaluations.jsonl").read_text() == after
 
 
-@pytest.mark.usefixtures("place")
 def test_a_checkpoint_that_is_not_what_was_measured_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -100,7 +99,6 @@ def unmeasured() -> int:
     return next(i for i, p in enumerate(points) if not p.is_measured("first"))
 
 
-@pytest.mark.usefixtures("place")
 def test_what_cannot_be_measured_is_told() -> None:
     Path("broken").touch()
     index = unmeasured()
@@ -112,7 +110,6 @@ def test_what_cannot_be_measured_is_told() -> None:
     assert sentence in Path("out/README.md").read_text()
 
 
-@pytest.mark.usefixtures("place")
 def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
     index = unmeasured()
 

@@ -41,22 +41,16 @@ def two(model, tokenizer):
 
 
 @pytest.fixture
-def stopped(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Any:
-    """Give what makes a search, stopped after so many measurements, and goes there."""
+def stopped(family: dict[str, Path]) -> Any:
+    """Give what makes a search, ``run``, stopped after so many measurements."""
 
-    def make(count: int, **search: Any) -> Path:
-        place = tmp_path / "place"
-        place.mkdir()
-        monkeypatch.chdir(place)
+    def make(count: int, **search: Any) -> None:
         Path("stop.txt").write_text(str(count))
         config = write_plain(family, TWO, TASKS)
         config["map"]["search"] = search
         write(config)
         invoke("search", "config.yml", "run", code=130)
         Path("stop.txt").unlink()
-        return place
 
     return make
 
@@ -74,8 +68,9 @@ def files(run: Path) -> dict[str, bytes]:
 def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
     stopped: Any, count: int
 ) -> None:
-    place = stopped(count, evaluations=8)
-    before = shutil.copytree(place, place.with_name("before"))
+    stopped(count, evaluations=8)
+    shutil.copytree("run", "before")
+    shutil.copy("asked.txt", "before.txt")
     invoke("report", "run")
     invoke("select", "run", "--prefer", "one=2,two=1")
     invoke("select", "run", "--index", "0")
@@ -86,8 +81,8 @@ def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
     looked = files(Path("run"))
 
     shutil.rmtree("run")
-    shutil.copytree(before / "run", "run")
-    shutil.copy(before / "asked.txt", "asked.txt")
+    Path("before").rename("run")
+    Path("before.txt").rename("asked.txt")
     invoke("search", "config.yml", "run")
 
     plain = files(Path("run"))
@@ -182,8 +177,8 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
 def test_what_a_merge_of_an_unfinished_search_measures_leaves_the_search_as_it_is(
     stopped: Any,
 ) -> None:
-    place = stopped(16, evaluations=12)
-    before = shutil.copytree(place, place.with_name("before"))
+    stopped(16, evaluations=12)
+    shutil.copytree("run", "before")
     front = RunFolder(Path(look_at("run"))).read_front()
     index = next(i for i, p in enumerate(front.points) if not p.is_measured(*TWO))
     invoke("merge", "run", "merged", "--index", str(index), "--trust-run")
@@ -191,7 +186,7 @@ def test_what_a_merge_of_an_unfinished_search_measures_leaves_the_search_as_it_i
     looked = read_finished(Path("run"))
 
     shutil.rmtree("run")
-    shutil.copytree(before / "run", "run")
+    Path("before").rename("run")
     invoke("search", "config.yml", "run")
 
     plain = read_finished(Path("run")).front

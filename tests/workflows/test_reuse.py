@@ -31,7 +31,7 @@ def high(model, tokenizer):
     return _away(model, 0.02)
 """
 TASKS = ("low", "high")
-
+pytestmark = pytest.mark.usefixtures("place")
 Models = dict[str, Path]
 
 
@@ -62,7 +62,6 @@ def of_search(evaluations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [e for e in evaluations if "base" not in e["coefficients"]]
 
 
-@pytest.mark.usefixtures("place")
 def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None:
     before = lines("run")
     old = of_search(before)[0]
@@ -107,7 +106,6 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     assert {k: taken_values[k] for k in both} == {k: measured[k] for k in both}
 
 
-@pytest.mark.usefixtures("place")
 def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
     family: Models,
 ) -> None:
@@ -127,7 +125,6 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
         assert ours.replace("run/", "") == theirs.replace("whole/", "")
 
 
-@pytest.mark.usefixtures("place")
 def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
     family: Models,
 ) -> None:
