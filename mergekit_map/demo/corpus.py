@@ -132,10 +132,9 @@ def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> dict[str, Split
 
 
 def interleaved_passages(documents: Sequence[str], characters: int) -> list[str]:
-    """Cut documents into passages of whole lines, in turn from each document.
+    """Cut passages of whole lines, in turn from each document, up to ``characters``.
 
-    So the first few thousand tokens come from many documents. Stops once ``characters``
-    are reached.
+    So the first few thousand tokens come from many documents.
     """
     passages: list[str] = []
     for turn in zip_longest(*map(_passages, documents)):
@@ -190,12 +189,9 @@ def _source_files(library: Path) -> list[Path]:
 def _divide(rng: np.random.Generator, documents: list[str]) -> Split:
     """Hold out whole documents, at least one; equal texts never land in both."""
     distinct = sorted(set(documents))
-    order = rng.permutation(len(distinct))
+    shuffled = tuple(distinct[index] for index in rng.permutation(len(distinct)))
     held_out = max(1, round(_HELD_OUT_SHARE * len(distinct)))
-    return Split(
-        tuple(distinct[index] for index in order[held_out:]),
-        tuple(distinct[index] for index in order[:held_out]),
-    )
+    return Split(shuffled[held_out:], shuffled[:held_out])
 
 
 def write_documents(path: Path, documents: Iterable[str]) -> None:

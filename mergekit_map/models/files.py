@@ -321,8 +321,7 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
 def fingerprint(reference: str, *, here: bool = False) -> str:
     """Return a digest of the content of a model: all that a loader may read of it.
 
-    The same model at another path has the same fingerprint. If all is ``here``, the Hub
-    is not asked.
+    The same model at another path has the same one. ``here`` is as in ``find_model``.
     """
     digests = []
     for part in Reference.parse(reference).parts:

@@ -181,11 +181,9 @@ def locate(
     groups: Mapping[str, Mapping[str, float]],
     bounds: FloatArray,
 ) -> FloatArray:
-    """Return the places of merges on the axes of the surrogates.
+    """Return the places of merges on the axes of the surrogates; (k, d).
 
-    The axes are the coefficients with these names, or the weights of the ``groups`` of
-    nested MAP. Returns (k, d), with a row of NaN for each merge outside the ``bounds``
-    (d, 2) that surrogates are fitted in.
+    NaN for each merge outside the ``bounds`` (d, 2) that surrogates are fitted in.
     """
     names = list(names)
     X = np.array([[merge[name] for name in names] for merge in merges], np.float64)
@@ -211,6 +209,5 @@ def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings
         pairs = np.stack([surrogate.predict(rows), surrogate.stderr(rows)], axis=1)
         pairs = np.where(located, pairs, np.nan)
         columns.append([Reading.of(*pair) for pair in pairs.tolist()])
-    return [
-        dict(zip(surrogates, row, strict=True)) for row in zip(*columns, strict=True)
-    ]
+    readings = zip(*columns, strict=True)
+    return [dict(zip(surrogates, row, strict=True)) for row in readings]

@@ -280,10 +280,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
 
 
 def _divide(task: HarnessTask, documents: Documents) -> dict[str, list[int]]:
-    """Split documents counted through all tasks into tasks and places in them.
-
-    Tasks without documents are left out.
-    """
+    """Return the places of documents, counted through all tasks, by task with some."""
     places: dict[str, list[int]] = {}
     start = 0
     wanted = set(range(task.size) if documents is None else documents)

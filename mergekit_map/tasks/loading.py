@@ -123,10 +123,7 @@ def prepare_tasks(
 def prepare_generating(
     tasks: Mapping[str, LoadedTask], lm: Any, generations: Generations
 ) -> dict[str, PreparedTask]:
-    """Prepare tasks that generate for a model of lm-eval that is no Hugging Face model.
-
-    Clear ``generations`` when its weights change.
-    """
+    """Prepare tasks as ``prepare_tasks``, for another model of lm-eval to generate."""
     _share_generations(lm, generations)
     measures: dict[str, PreparedTask] = {}
     for name, task in tasks.items():

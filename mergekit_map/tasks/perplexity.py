@@ -232,10 +232,7 @@ def _make_stream(
 
 
 def prepare_perplexity(
-    task: PerplexityText,
-    model: PreTrainedModel,
-    tokenizer: Any,
-    batch_size: BatchSize,
+    task: PerplexityText, model: PreTrainedModel, tokenizer: Any, batch_size: BatchSize
 ) -> PreparedTask:
     """Tokenise once; each block is a request, some of whose tokens are not scored.
 
