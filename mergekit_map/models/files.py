@@ -232,10 +232,8 @@ def find_model(
     """Find a model or adapter, downloading what mergekit would download.
 
     Without ``weights``, those of a repository stay on the Hub unless they are here; if
-    all is ``here``, the Hub is not asked.
-
-    Raises:
-        MergeError: there is no such folder or Hub repository, or it holds no model.
+    all is ``here``, the Hub is not asked. Raises MergeError where there is no such
+    folder or Hub repository, or it holds no model.
     """
     part = ModelPart.parse(reference)
     if part.is_folder:

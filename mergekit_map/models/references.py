@@ -178,10 +178,8 @@ def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConf
     """Replace paths of models by the places given for them: folders, or ids of the Hub.
 
     A model's name is its path in the configuration, or the last folders of that; of
-    several places the last one counts.
-
-    Raises:
-        ConfigError: a name matches no model, or several, or two have one place.
+    several places the last one counts. Raises ConfigError if a name matches no model,
+    or several, or two have one place.
     """
     references = map(Reference.parse, references_in(written))
     paths = [*dict.fromkeys(part.path for each in references for part in each.parts)]

@@ -76,10 +76,8 @@ def fit_all(
     """Fit a surrogate per task to the n ``evaluations``, without failed ones.
 
     ``X`` (n, d) has their places on the axes, which have these ``bounds`` (d, 2); rows
-    of NaN are not fitted.
-
-    Raises:
-        DesignError: a task has too few measurements, or of merges too alike.
+    of NaN are not fitted. Raises DesignError if a task has too few measurements, or of
+    merges too alike.
     """
     located = set(np.flatnonzero(np.isfinite(X).all(axis=1)).tolist())
     surrogates = {}

@@ -60,7 +60,6 @@ from mergekit_map.utils.files import plain
 
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
-_N_SAMPLES = 256  # of the box
 _ROUNDING = 1e-9  # share of its values by which a constant task varies
 # Measure merges, with their predictions, and return what may be fitted.
 MeasureAll: TypeAlias = Callable[
@@ -273,7 +272,7 @@ def _merge(
 def _task(study: Study, result: StudyResult, task: str) -> Task:
     """Describe a task and its fit, with the accuracy that standard errors expect."""
     metric, surrogate = study.tasks[task], result.surrogates[task]
-    places = fixed_sobol(_N_SAMPLES, surrogate.bounds)
+    places = fixed_sobol(surrogate.bounds)
     front = result.locate(result.front, study)
     error, seen = surrogate.stderr(places), surrogate.predict(places)
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
@@ -308,8 +307,7 @@ def _merges(
 def read_partial_front(folder: RunFolder) -> Front | None:
     """Return the partial front of an unfinished search; None if the folder has it.
 
-    Raises:
-        ArtifactError: too little is measured for one.
+    Raises ArtifactError if too little is measured for one.
     """
     plan = folder.read_plan()
     of, wishes = measured_so_far(folder), [plan.select]

@@ -61,10 +61,8 @@ def measure(
 
     Points of the front are measured here; an import does not suffice. A checkpoint is
     measured even if its merge was. Predictions that are ``foretold`` are logged, too.
-
-    Raises:
-        EvaluationError: a task failed on the first merge, or gave no number on the
-            first few, so that it will hardly do better on the others.
+    Raises EvaluationError if a task failed on the first merge, or gave no number on the
+    first few, so that it will hardly do better on the others.
     """
     usable = (e for e in matching(study, log) if e.error is None)
     measured = [e for e in usable if e.role != "imported"]

@@ -184,10 +184,7 @@ class Study:
     ) -> dict[str, Surrogate]:
         """Fit a surrogate per task to all measurements within the bounds.
 
-        ``kind`` replaces that of the search.
-
-        Raises:
-            DesignError: a task has too few measurements, or of merges too alike.
+        ``kind`` replaces that of the search. Raises DesignError as ``fit_all``.
         """
         measured = list(evaluations)
         usable = [e for e in measured if not e.failed]

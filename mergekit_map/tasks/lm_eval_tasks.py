@@ -178,10 +178,8 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
 def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     """Load a built-in task, group or tag, or a YAML file relative to ``directory``.
 
-    Returns lm-eval's mapping with "tasks" and "groups", their data loaded.
-
-    Raises:
-        InvalidTask: there is no such task or file, or it cannot be loaded.
+    Returns lm-eval's mapping with "tasks" and "groups", their data loaded. Raises
+    InvalidTask if there is no such task or file, or it cannot be loaded.
     """
     if is_task_file(name):
         manager, path = TaskManager(include_defaults=False), directory / name
