@@ -44,8 +44,9 @@ from mergekit_map.results.log import (
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import chosen_as
-from mergekit_map.results.surrogates import is_fitted, predict
+from mergekit_map.results.surrogates import predict
 from mergekit_map.search.measure import (
+    fittable,
     matching,
     measured_at,
     measured_so_far,
@@ -366,7 +367,7 @@ def find_partial_front(
         raise ArtifactError(
             "nested merges pair by pair, and can be looked at when it is finished"
         )
-    known = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
+    known = fittable(study, log)
     seen = by_merge(known)
     latest = [e for found in seen.values() for e in found.values()]
     fixed = [seen.get(merge_key(merge), {}) for merge in study.fixed.values()]
