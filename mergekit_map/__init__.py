@@ -38,35 +38,28 @@ if TYPE_CHECKING:
     from mergekit_map.workflows.select import look_at as look_at
     from mergekit_map.workflows.select import select_point as select_point
 
-# name -> module that holds it
-_HOMES = {
-    "Callback": "workflows.callbacks",
-    "ComparisonSpec": "compare.contest",
-    "MapError": "errors",
-    "Measurement": "types",
-    "Merged": "workflows.results",
-    "Metric": "types",
-    "Progress": "utils.progress",
-    "ProgressLine": "workflows.callbacks",
-    "Project": "evaluation.project",
-    "Run": "workflows.results",
-    "Selection": "workflows.results",
-    "answer": "results.answer",
-    "compare_runs": "compare.runner",
-    "config_schema": "workflows.init",
-    "gains": "results.gains",
-    "inspect_config": "workflows.inspect",
-    "load_project": "evaluation.project",
-    "look_at": "workflows.select",
-    "merge_point": "workflows.merge",
-    "probe_config": "workflows.inspect",
-    "read_imported": "search.reuse",
-    "read_run": "workflows.results",
-    "search_front": "workflows.search",
-    "select_point": "workflows.select",
-    "write_fronts_report": "report.overlay",
-    "write_report": "report.page",
+# module -> names that it holds
+_NAMES = {
+    "compare.contest": ["ComparisonSpec"],
+    "compare.runner": ["compare_runs"],
+    "errors": ["MapError"],
+    "evaluation.project": ["Project", "load_project"],
+    "report.overlay": ["write_fronts_report"],
+    "report.page": ["write_report"],
+    "results.answer": ["answer"],
+    "results.gains": ["gains"],
+    "search.reuse": ["read_imported"],
+    "types": ["Measurement", "Metric"],
+    "utils.progress": ["Progress"],
+    "workflows.callbacks": ["Callback", "ProgressLine"],
+    "workflows.init": ["config_schema"],
+    "workflows.inspect": ["inspect_config", "probe_config"],
+    "workflows.merge": ["merge_point"],
+    "workflows.results": ["Merged", "Run", "Selection", "read_run"],
+    "workflows.search": ["search_front"],
+    "workflows.select": ["look_at", "select_point"],
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_HOMES]
 
 

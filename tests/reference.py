@@ -180,7 +180,7 @@ def presets() -> str:
     """Write a row per benchmark that is known by name."""
     rows = []
     for name, preset in PRESETS.items():
-        kept = f"`{preset['filter']}`" if "filter" in preset else ""
+        kept = f"`{preset['filter']}`" if preset["filter"] else ""
         numbers = [str(preset[key]) for key in ("num_fewshot", "limit")]
         rows.append([f"`{name}`", f"`{preset['metric']}`", kept, *numbers])
     header = ["preset", "metric", "filter", "examples", "documents"]

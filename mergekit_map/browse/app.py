@@ -144,10 +144,8 @@ class Browser(App[ExitAction]):
         if failure is not None:
             self.push_screen(ReadingPage(failure))
             return
-        recipe = self.run_folder.chosen_recipe
-        text = (
-            f"Saved: point {self.view.at} is the chosen merge, and {recipe} its recipe."
-        )
+        at, recipe = self.view.at, self.run_folder.chosen_recipe
+        text = f"Saved: point {at} is the chosen merge, and {recipe} its recipe."
         self.notify(printable(text), markup=False)
 
     def _save_choice(self, index: int) -> View:

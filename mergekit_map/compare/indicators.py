@@ -37,9 +37,8 @@ class Spread:
 
 
 def win_rate(ours: FloatArray, theirs: FloatArray) -> float:
-    """Return the share of pairs of points and tasks that ours wins (section 4.1).
+    """Return the share of pairs of points, on each task, that ours wins (section 4.1).
 
-    The share, in [0, 1], of all comparisons that ours (n, m) wins over theirs (n', m).
     The paper compares points drawn from each, and counts ties as lost; we count them
     half, so that a front ties with itself and the rates of the two sides sum to 1.
     """

@@ -264,7 +264,6 @@ def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
 
 
 def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
-    """Return the mapping under a key; empty where there is none."""
     value = block.get(key) if isinstance(block, dict) else None
     return value if isinstance(value, dict) else {}
 

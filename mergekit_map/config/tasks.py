@@ -249,13 +249,8 @@ TaskSpec = PerplexityTask | LmEvalTask | PythonTask
 # about 0.03 with 200), since a search measures dozens of merges. For a group, such as
 # mmlu, the limit applies to each of its subjects.
 PRESETS: dict[str, dict[str, Any]] = {
-    name: {
-        "metric": metric,
-        **({"filter": answer_filter} if answer_filter else {}),
-        "num_fewshot": num_fewshot,
-        "limit": limit,
-    }
-    for name, metric, answer_filter, num_fewshot, limit in [
+    name: {"metric": metric, "filter": kept, "num_fewshot": shots, "limit": limit}
+    for name, metric, kept, shots, limit in [
         ("gsm8k", "exact_match", "flexible-extract", 5, 200),
         ("mmlu", "acc", None, 5, 8),
         ("mmlu_pro", "exact_match", "custom-extract", 5, 15),

@@ -87,17 +87,18 @@ def split_problems(
 
 
 def write_pages(
-    rng: np.random.Generator, problems: Sequence[Problem], pages: int, lines: int
-) -> list[str]:
+    rng: np.random.Generator, problems: Sequence[Problem], pages: int
+) -> tuple[str, ...]:
     """Draw pages of solved problems, one per line, a few of them as sentences."""
     written = []
     for _ in range(pages):
-        drawn = [problems[index] for index in rng.integers(len(problems), size=lines)]
-        in_words = rng.random(lines) < _SENTENCE_SHARE
+        indices = rng.integers(len(problems), size=_PAGE_LINES)
+        drawn = [problems[index] for index in indices]
+        in_words = rng.random(_PAGE_LINES) < _SENTENCE_SHARE
         solved = zip(drawn, in_words, strict=True)
         text = (p.sentence if words else p.equation for p, words in solved)
         written.append("\n".join(text) + "\n")
-    return written
+    return tuple(written)
 
 
 @dataclass(frozen=True)
@@ -124,18 +125,17 @@ def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> dict[str, Split
     code = _read_code(code_rng, sizes.code_characters)
     train, held_out = split_problems(math_rng, sizes.largest_operand, _HELD_OUT_SHARE)
     math = Split(
-        tuple(write_pages(math_rng, train, sizes.math_pages, _PAGE_LINES)),
-        tuple(write_pages(math_rng, held_out, sizes.held_out_math_pages, _PAGE_LINES)),
+        write_pages(math_rng, train, sizes.math_pages),
+        write_pages(math_rng, held_out, sizes.held_out_math_pages),
     )
     english = [text.strip() + "\n" for _, text in sorted(topics.items())]
     return {"english": _divide(english_rng, english), "code": code, "math": math}
 
 
 def interleaved_passages(documents: Sequence[str], characters: int) -> list[str]:
-    """Cut documents into passages of whole lines, in turn from each document.
+    """Cut passages of whole lines, in turn from each document, up to ``characters``.
 
-    So the first few thousand tokens come from many documents. Stops once ``characters``
-    are reached.
+    So the first few thousand tokens come from many documents.
     """
     passages: list[str] = []
     for turn in zip_longest(*map(_passages, documents)):
@@ -190,12 +190,9 @@ def _source_files(library: Path) -> list[Path]:
 def _divide(rng: np.random.Generator, documents: list[str]) -> Split:
     """Hold out whole documents, at least one; equal texts never land in both."""
     distinct = sorted(set(documents))
-    order = rng.permutation(len(distinct))
+    shuffled = tuple(distinct[index] for index in rng.permutation(len(distinct)))
     held_out = max(1, round(_HELD_OUT_SHARE * len(distinct)))
-    return Split(
-        tuple(distinct[index] for index in order[held_out:]),
-        tuple(distinct[index] for index in order[:held_out]),
-    )
+    return Split(shuffled[held_out:], shuffled[:held_out])
 
 
 def write_documents(path: Path, documents: Iterable[str]) -> None:

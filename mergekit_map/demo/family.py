@@ -122,11 +122,8 @@ def train_family(folder: Path, sizes: FamilySizes | None = None) -> Path:
     """Train a family into ``folder``, unless it is there; it appears when it is whole.
 
     Returns the absolute path, with the models ``base``, ``code`` and ``math`` and the
-    held-out texts ``code.jsonl`` and ``math.jsonl``.
-
-    Raises:
-        ArtifactError: ``folder`` cannot be written, or Python came without the source
-            of its library.
+    held-out texts ``code.jsonl`` and ``math.jsonl``. Raises ArtifactError if ``folder``
+    cannot be written, or Python came without the source of its library.
     """
     folder = folder.expanduser().resolve()
     try:

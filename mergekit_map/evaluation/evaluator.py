@@ -261,7 +261,6 @@ def _merge_on_disk(
 
 
 def _load(project: Project, folder: Path) -> Mapping[str, Measure]:
-    """Load a checkpoint, and prepare the tasks to measure it."""
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
         model, tokenizer = load_checkpoint(folder, project.options)

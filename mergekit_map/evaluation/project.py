@@ -215,7 +215,6 @@ def _with_possible_references(project: Project) -> Project:
 
 
 def _keys_outside_map(problems: list[Problem]) -> set[KeyPath]:
-    """Return the keys of the problems outside the map block."""
     return {problem.key for problem in problems if problem.key[:1] != ("map",)}
 
 

@@ -189,12 +189,10 @@ def escape_markdown(text: str) -> str:
 
 
 def _bullets(texts: Iterable[str]) -> str:
-    """List texts of one line each."""
     return "\n".join(f"- {escape_markdown(text)}" for text in texts)
 
 
 def _linked_method(method: str) -> str:
-    """Name a merge method, with links to its papers."""
     papers = [_PAPERS[word] for word in _PAPERS if word in method.split("_")]
     links = [f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers]
     return ", ".join([escape_markdown(method), *links])
@@ -214,7 +212,6 @@ def _name_assignment(name: str) -> str:
 
 
 def _model_list(config: MergeConfig, names: PublicNames, licences: Licences) -> str:
-    """Return the list of the models, with links to the Hub and known licences."""
     lines = []
     for model in referenced_models(config):
         parts = model.split("+")  # a model, and its adapter
@@ -294,7 +291,6 @@ def with_search(card: ModelCard, *, uploaded: bool) -> ModelCard:
 
 
 def _fill_template(template: str, **values: object) -> str:
-    """Read a template of this package and fill in its values."""
     folder = importlib.resources.files(__package__) / "templates"
     text = (folder / f"{template}.md").read_text(encoding="utf-8")
     return string.Template(text).substitute(values)

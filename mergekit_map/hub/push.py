@@ -165,15 +165,14 @@ def plan_push(
     refuse_leaks([card_file], names, token)
     uploaded = [card_file, *(file for file in files if file.path != cards.CARD)]
     others = target.files - {file.path for file in uploaded}
+    stale = (p for p in others if _is_loaded(p) or p.startswith(_REPLACED_FOLDERS))
     return Plan(
         target=target,
         private=_is_private(target, options),
         card=text,
         files=uploaded,
         left_out=left_out,
-        deleted=sorted(
-            p for p in others if _is_loaded(p) or p.startswith(_REPLACED_FOLDERS)
-        ),
+        deleted=sorted(stale),
         licence=licence,
         licences=licences,
     )

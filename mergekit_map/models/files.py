@@ -232,10 +232,8 @@ def find_model(
     """Find a model or adapter, downloading what mergekit would download.
 
     Without ``weights``, those of a repository stay on the Hub unless they are here; if
-    all is ``here``, the Hub is not asked.
-
-    Raises:
-        MergeError: there is no such folder or Hub repository, or it holds no model.
+    all is ``here``, the Hub is not asked. Raises MergeError where there is no such
+    folder or Hub repository, or it holds no model.
     """
     part = ModelPart.parse(reference)
     if part.is_folder:
@@ -321,8 +319,7 @@ def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
 def fingerprint(reference: str, *, here: bool = False) -> str:
     """Return a digest of the content of a model: all that a loader may read of it.
 
-    The same model at another path has the same fingerprint. If all is ``here``, the Hub
-    is not asked.
+    The same model at another path has the same one. ``here`` is as in ``find_model``.
     """
     digests = []
     for part in Reference.parse(reference).parts:

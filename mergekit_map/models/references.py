@@ -175,15 +175,11 @@ def _shortest_end(parts: list[str], paths: Iterable[list[str]], depth: int = 1) 
 
 
 def with_places(written: MergeConfig, given: Mapping[str, StrPath]) -> MergeConfig:
-    """Replace paths of models by the places given for them.
+    """Replace paths of models by the places given for them: folders, or ids of the Hub.
 
-    Args:
-        written: A merge configuration.
-        given: A folder, or an id of the Hub, by the name of a model: its path as in the
-            configuration, or the last folders of it. The last place of a model counts.
-
-    Raises:
-        ConfigError: a name matches no model, or several, or two have one place.
+    A model's name is its path in the configuration, or the last folders of that; of
+    several places the last one counts. Raises ConfigError if a name matches no model,
+    or several, or two have one place.
     """
     references = map(Reference.parse, references_in(written))
     paths = [*dict.fromkeys(part.path for each in references for part in each.parts)]

@@ -15,6 +15,7 @@ from scipy.stats import qmc
 from mergekit_map.errors import DesignError
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, to_unit
 
+_N_FIXED = 256  # Sobol points that are always the same
 _SAME_DIGITS = 12  # in widths of the box, of points that count as one
 
 
@@ -55,9 +56,9 @@ def draw_sobol(n: int, d: int, rng: np.random.Generator) -> FloatArray:
     return np.asarray(qmc.Sobol(d, seed=rng).random_base2(exponent), dtype=np.float64)
 
 
-def fixed_sobol(n: int, bounds: FloatArray) -> FloatArray:
-    """Return the first n Sobol points of a box (d, 2), always the same; (n, d)."""
-    return from_unit(qmc.Sobol(len(bounds), scramble=False).random(n), bounds)
+def fixed_sobol(bounds: FloatArray) -> FloatArray:
+    """Return the first Sobol points of a box (d, 2), always the same; (n, d)."""
+    return from_unit(qmc.Sobol(len(bounds), scramble=False).random(_N_FIXED), bounds)
 
 
 def _distinct(points: FloatArray, bounds: FloatArray) -> FloatArray:

@@ -52,15 +52,8 @@ _SHARING = "https://cloud.plotly.com/newchart"
 _N_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
 # The page's own script, in the order in which its parts build on one another.
 _SCRIPTS = (
-    "guard.js",
-    "choosing.js",
-    "drawing.js",
-    "tables.js",
-    "marks.js",
-    "front_chart.js",
-    "parallel_chart.js",
-    "surrogate_charts.js",
-    "panels.js",
+    *("guard.js", "choosing.js", "drawing.js", "tables.js", "marks.js"),
+    *("front_chart.js", "parallel_chart.js", "surrogate_charts.js", "panels.js"),
     "report.js",
 )
 

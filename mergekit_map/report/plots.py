@@ -41,7 +41,6 @@ def front_table(front: Front) -> str:
 
 
 def _rows(front: Front) -> Iterator[dict[str, Any]]:
-    """Yield the cells of each point, by their headings."""
     for index, point in enumerate(front.points):
         row: dict[str, Any] = {"point": index, "selected": int(index == front.selected)}
         row |= {name: point.coefficients[name] for name in front.coefficients}
@@ -170,7 +169,6 @@ def _draw_only_task(axes: Axes, front: Front, task: str) -> None:
 
 
 def _axis_label(front: Front, task: str) -> str:
-    """Return a task's name with its unit and direction."""
     metric = front.tasks[task].metric
     unit = f" [{metric.unit}]" if metric.unit else ""
     return f"{task}{unit}, {metric.better} is better"

@@ -66,10 +66,7 @@ class Gains:
         return [t for t, one in self.over(label).items() if one.verdict == verdict]
 
     def share(self, task: str, value: float | None) -> float | None:
-        """Return the share of the best parent's gain over the base that a value has.
-
-        None where noise explains that gain.
-        """
+        """Return a value's share of the best parent's gain; None if that is noise."""
         if value is None or self.kept[task] is None:
             return None
         base, best = (self.over(label)[task] for label in (BASE, BEST_PARENT))
@@ -123,10 +120,7 @@ def _rival_cells(front: Front, paired: PairedMerges) -> dict[tuple[str, str], _C
 def _kept(
     front: Front, chosen: PairedMerges, cells: Mapping[tuple[str, str], _Cell]
 ) -> dict[str, float | None]:
-    """Return the shares of the best parents' gains over the base that are kept.
-
-    None where the gain is not significant, by the paired difference.
-    """
+    """Return the shares of the best parents' gains that are kept; None if noise."""
     kept: dict[str, float | None] = dict.fromkeys(front.tasks)
     tasks = [t for t in kept if {(BASE, t), (BEST_PARENT, t)} <= cells.keys()]
     if (base := front.anchor_index(BASE)) is None or not tasks:

@@ -134,9 +134,7 @@ class Request:
     def limits(self) -> dict[str, Limit]:
         """Compute the limits that are required; of several on a task, the strictest.
 
-        A share s is of the gain of the best parent over the base, as measured:
-        the limit is (1 - s) * base + s * best, whatever direction and sign values have.
-        Raises ConfigError where no parent is better, or was not measured.
+        Raises ConfigError where a share is of a gain that no parent has, as measured.
         """
         limits = self.required()
         for task, limit in self._rival_limits():

@@ -59,9 +59,7 @@ Finite: TypeAlias = Annotated[
 Stderr: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Coefficients: TypeAlias = dict[Line, Finite]
 # Written with the keys that were given, without defaults.
-AS_GIVEN = PlainSerializer(
-    lambda spec: spec.model_dump(mode="json", exclude_unset=True)
-)
+AS_GIVEN = PlainSerializer(lambda one: one.model_dump(mode="json", exclude_unset=True))
 
 
 class Frozen(BaseModel):

@@ -71,10 +71,7 @@ class Manifest(Record):
 
 
 class RunFolder:
-    """The folder of a search.
-
-    To read a file that is missing or damaged raises an ArtifactError.
-    """
+    """The folder of a search; ArtifactError for a missing or damaged file of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -111,11 +111,12 @@ class SampleStore:
         measured, answers = file.measured, file.answers
         if measured is None or measured.value is None:
             return None
-        if file.documents != request.documents:
-            return None
         answered = None if answers is None else answers.ids
-        if request.documents is not None and answered != request.documents:
-            return None  # some document has no answer
+        if file.documents != request.documents or file.documents not in (
+            None,
+            answered,
+        ):
+            return None  # other documents, or some without an answer
         return Measurement(**measured.model_dump(), answers=answers)
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
@@ -164,10 +165,8 @@ def agree(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
     """
     if answers is None or reading.value is None:
         return False
-    rounding = _ROUNDING * (reading.stderr or 0.0)
-    return math.isclose(
-        answers.mean, reading.value, rel_tol=_ROUNDING, abs_tol=rounding
-    )
+    margin = _ROUNDING * (reading.stderr or 0.0)
+    return math.isclose(answers.mean, reading.value, rel_tol=_ROUNDING, abs_tol=margin)
 
 
 @dataclass(frozen=True, eq=False)

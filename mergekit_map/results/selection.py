@@ -154,7 +154,6 @@ def _values(front: Front) -> FloatArray:
 
 
 def _preferably(candidates: IntArray, preferred: BoolArray) -> IntArray:
-    """Keep the preferred candidates, or all where there are none."""
     return candidates[preferred] if preferred.any() else candidates
 
 

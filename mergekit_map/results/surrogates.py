@@ -76,10 +76,8 @@ def fit_all(
     """Fit a surrogate per task to the n ``evaluations``, without failed ones.
 
     ``X`` (n, d) has their places on the axes, which have these ``bounds`` (d, 2); rows
-    of NaN are not fitted.
-
-    Raises:
-        DesignError: a task has too few measurements, or of merges too alike.
+    of NaN are not fitted. Raises DesignError if a task has too few measurements, or of
+    merges too alike.
     """
     located = set(np.flatnonzero(np.isfinite(X).all(axis=1)).tolist())
     surrogates = {}
@@ -181,11 +179,9 @@ def locate(
     groups: Mapping[str, Mapping[str, float]],
     bounds: FloatArray,
 ) -> FloatArray:
-    """Return the places of merges on the axes of the surrogates.
+    """Return the places of merges on the axes of the surrogates; (k, d).
 
-    The axes are the coefficients with these names, or the weights of the ``groups`` of
-    nested MAP. Returns (k, d), with a row of NaN for each merge outside the ``bounds``
-    (d, 2) that surrogates are fitted in.
+    NaN for each merge outside the ``bounds`` (d, 2) that surrogates are fitted in.
     """
     names = list(names)
     X = np.array([[merge[name] for name in names] for merge in merges], np.float64)
@@ -211,6 +207,5 @@ def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings
         pairs = np.stack([surrogate.predict(rows), surrogate.stderr(rows)], axis=1)
         pairs = np.where(located, pairs, np.nan)
         columns.append([Reading.of(*pair) for pair in pairs.tolist()])
-    return [
-        dict(zip(surrogates, row, strict=True)) for row in zip(*columns, strict=True)
-    ]
+    readings = zip(*columns, strict=True)
+    return [dict(zip(surrogates, row, strict=True)) for row in readings]

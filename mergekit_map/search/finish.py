@@ -44,8 +44,9 @@ from mergekit_map.results.log import (
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import chosen_as
-from mergekit_map.results.surrogates import is_fitted, predict
+from mergekit_map.results.surrogates import predict
 from mergekit_map.search.measure import (
+    fittable,
     matching,
     measured_at,
     measured_so_far,
@@ -60,7 +61,6 @@ from mergekit_map.utils.files import plain
 
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
-_N_SAMPLES = 256  # of the box
 _ROUNDING = 1e-9  # share of its values by which a constant task varies
 # Measure merges, with their predictions, and return what may be fitted.
 MeasureAll: TypeAlias = Callable[
@@ -274,7 +274,7 @@ def _merge(
 def _task(study: Study, result: StudyResult, task: str) -> Task:
     """Describe a task and its fit, with the accuracy that standard errors expect."""
     metric, surrogate = study.tasks[task], result.surrogates[task]
-    places = fixed_sobol(_N_SAMPLES, surrogate.bounds)
+    places = fixed_sobol(surrogate.bounds)
     front = result.locate(result.front, study)
     error, seen = surrogate.stderr(places), surrogate.predict(places)
     unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
@@ -309,8 +309,7 @@ def _merges(
 def read_partial_front(folder: RunFolder) -> Front | None:
     """Return the partial front of an unfinished search; None if the folder has it.
 
-    Raises:
-        ArtifactError: too little is measured for one.
+    Raises ArtifactError if too little is measured for one.
     """
     plan = folder.read_plan()
     of, wishes = measured_so_far(folder), [plan.select]
@@ -369,7 +368,7 @@ def find_partial_front(
         raise ArtifactError(
             "nested merges pair by pair, and can be looked at when it is finished"
         )
-    known = [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
+    known = fittable(study, log)
     seen = by_merge(known)
     latest = [e for found in seen.values() for e in found.values()]
     fixed = [seen.get(merge_key(merge), {}) for merge in study.fixed.values()]

@@ -18,14 +18,9 @@ from mergekit_map.results.log import (
     by_merge,
     merge_key,
 )
-from mergekit_map.results.surrogates import is_fitted, predict
+from mergekit_map.results.surrogates import predict
 from mergekit_map.search.finish import end_search
-from mergekit_map.search.measure import (
-    matching,
-    measure,
-    own_evaluations,
-    reference_values,
-)
+from mergekit_map.search.measure import fittable, matching, measure, reference_values
 from mergekit_map.search.nested import run_nested
 from mergekit_map.search.planning import (
     expected_gain,
@@ -75,7 +70,7 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
         measure_all([one for one in planned if one[0] != "anchor"], surrogates)
         rounds.append(planned)
     anchors = reference_values(study, latest, log)
-    others = partial(_fittable, study, log)
+    others = partial(fittable, study, log)
     result = end_search(study, latest, anchors, measure_all, surrogates, others)
     if not study.search.refines:
         return result
@@ -121,12 +116,7 @@ def _measure(
         X = study.vectors(c for _, c in planned)
         foretold = dict(zip(keys, predict(surrogates, X), strict=True))
     measure(study, planned, evaluate, log, foretold)
-    return [e for e in _fittable(study, log) if e.key[0] in keys]
-
-
-def _fittable(study: Study, log: EvaluationLog) -> list[Evaluation]:
-    own = own_evaluations(study, log)
-    return [e for e in own if e.failed or is_fitted(e)]
+    return [e for e in fittable(study, log) if e.key[0] in keys]
 
 
 def _visible_after(
@@ -140,7 +130,7 @@ def _visible_after(
     otherwise without them.
     """
     requested = {merge_key(c) for candidates in rounds for _, c in candidates}
-    usable = _fittable(study, log)
+    usable = fittable(study, log)
     if not rounds:
         return [e for e in usable if e.role != "front"]
     # A requested merge may also be a point of the front. That line counts only where it

@@ -31,7 +31,7 @@ from mergekit_map.results.log import (
     whole_lines,
 )
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogates import is_assessed
+from mergekit_map.results.surrogates import is_assessed, is_fitted
 from mergekit_map.search.study import Candidate, Evaluator, Study, WorksAhead
 from mergekit_map.search.subsampling import Subset, draw_subset
 from mergekit_map.surrogates.fit import all_threads
@@ -61,10 +61,8 @@ def measure(
 
     Points of the front are measured here; an import does not suffice. A checkpoint is
     measured even if its merge was. Predictions that are ``foretold`` are logged, too.
-
-    Raises:
-        EvaluationError: a task failed on the first merge, or gave no number on the
-            first few, so that it will hardly do better on the others.
+    Raises EvaluationError if a task failed on the first merge, or gave no number on the
+    first few, so that it will hardly do better on the others.
     """
     usable = (e for e in matching(study, log) if e.error is None)
     measured = [e for e in usable if e.role != "imported"]
@@ -247,6 +245,12 @@ def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]
     """List what a search measured to find its front, and not to be judged by it."""
     others = ASSESSING - {"front"}
     return [e for e in matching(study, log) if e.role not in others]
+
+
+def fittable(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
+    """List what a search may fit; failures are among them."""
+    own = own_evaluations(study, log)
+    return [e for e in own if e.failed or is_fitted(e)]
 
 
 def reference_values(

@@ -274,7 +274,6 @@ def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
 
 
 def _pair_tasks(study: Study, pair: Pair) -> list[str]:
-    """List the tasks that a pair is measured on."""
     owned = {task for group in pair for task in group.tasks}
     return [task for task in study.tasks if task in owned or not owned]
 

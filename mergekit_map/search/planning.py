@@ -47,7 +47,6 @@ _FRONT_STDERRS, _BOX_STDERRS = 1.0, 2.0
 _UNKNOWN = 0.05
 # A surrogate only guesses if its leave-one-out error is a larger share of the range.
 _GUESSES = 0.12
-_N_SAMPLES = 256
 # A task that varies by less than this share of its range over the box is level.
 LEAST_RANGE, _ROUNDING = 0.05, 1e-9
 # Nearer to a measured merge than this share of the box, there is nothing to learn.
@@ -94,10 +93,8 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     """List the merges to evaluate at first, reference points before all others.
 
     Merges imported with every task replace new ones. A search that refines itself
-    spends here what a first fit needs, and keeps the rest.
-
-    Raises:
-        DesignError: fewer evaluations than reference points, or than a surrogate needs.
+    spends here what a first fit needs, and keeps the rest. Raises DesignError for fewer
+    evaluations than reference points, or than a surrogate needs.
     """
     rng = np.random.default_rng(study.search.seed)
     merges = {merge_key(c): c for c in study.fixed.values()}
@@ -175,7 +172,7 @@ def refinement_round(
         return improvements((hoped - worst) / front.width, measured)
 
     if len(rounds) % 2:
-        box = _outlook(study, surrogates, fixed_sobol(_N_SAMPLES, study.box))
+        box = _outlook(study, surrogates, fixed_sobol(study.box))
         variance = (box.Y / box.width).var(axis=0)
         # Is much of the variance of some task unknown within the bounds?
         if ((box.errors**2).mean(axis=0) > _UNKNOWN * variance).any():
@@ -191,7 +188,7 @@ def refinement_round(
     if planned or is_trusted:
         return planned
     # All points of the front are close to measured merges, and still uncertain.
-    box = _outlook(study, surrogates, fixed_sobol(_N_SAMPLES, study.box))
+    box = _outlook(study, surrogates, fixed_sobol(study.box))
     return _best(study, X, box, box.errors.max(axis=1))
 
 
@@ -252,7 +249,7 @@ def _outlook(
     study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
 ) -> _Outlook:
     Y = study.predict(surrogates, points)
-    box = study.predict(surrogates, fixed_sobol(_N_SAMPLES, study.box))
+    box = study.predict(surrogates, fixed_sobol(study.box))
     # A task that hardly varies over the points is scaled by its range over the box.
     width = np.maximum(np.ptp(Y, axis=0), LEAST_RANGE * np.ptp(box, axis=0))
     is_constant = width <= _ROUNDING * np.abs(box).max(axis=0)

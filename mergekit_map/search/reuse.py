@@ -160,13 +160,9 @@ def _translated(study: Study, e: Evaluation) -> Evaluation | None:
     by_order = dict(zip(study.bounds, in_order, strict=False))
     for merge in (by_name, by_order):
         if study.recipe(merge) == e.recipe:
-            changes = {
-                "coefficients": merge,
-                "merge": study.merge,
-                "foretold": None,  # by other surrogates
-                "taken": e.merge,
-            }
-            return e.model_copy(update=changes)
+            # Other surrogates have foretold it.
+            changes = {"merge": study.merge, "foretold": None, "taken": e.merge}
+            return e.model_copy(update={"coefficients": merge, **changes})
     return None
 
 

@@ -167,11 +167,9 @@ class Study:
         ]
         return np.array(rows, np.float64).reshape(-1, len(signs)) * signs
 
-    def readings(self, measured: Mapping[str, Evaluation]) -> Readings:
+    def readings(self, known: Mapping[str, Evaluation]) -> Readings:
         """Return the measurements of a merge, by task; unknown where there is none."""
-        return {
-            t: measured[t].reading if t in measured else UNKNOWN for t in self.tasks
-        }
+        return {t: known[t].reading if t in known else UNKNOWN for t in self.tasks}
 
     def candidates(self, points: FloatArray) -> list[Candidate]:
         """Convert a first design (k, d) to candidates, reference points marked."""
@@ -186,10 +184,7 @@ class Study:
     ) -> dict[str, Surrogate]:
         """Fit a surrogate per task to all measurements within the bounds.
 
-        ``kind`` replaces that of the search.
-
-        Raises:
-            DesignError: a task has too few measurements, or of merges too alike.
+        ``kind`` replaces that of the search. Raises DesignError as ``fit_all``.
         """
         measured = list(evaluations)
         usable = [e for e in measured if not e.failed]

@@ -131,9 +131,8 @@ def _regress(
     t_centre = float(share @ t)
     # U diag(s) Vt is the weighted design. A ridge keeps the share s^2 / (s^2 + penalty)
     # of an effect along an axis, and nothing where the references do not differ.
-    U, s, Vt = np.linalg.svd(
-        root[:, None] * (X[subset] - X_centre), full_matrices=False
-    )
+    design = root[:, None] * (X[subset] - X_centre)
+    U, s, Vt = np.linalg.svd(design, full_matrices=False)
     differs: BoolArray = s > 1e-9 * s.max(initial=0.0)
     s_safe = np.where(differs, s, 1.0)
     mean_square = float((s**2).mean())

@@ -235,10 +235,8 @@ def _is_too_long(request: Any, lm: HarnessModel) -> bool:
 def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
     """Evaluate all documents, or those at these places in all samples.
 
-    For some documents, the value is their average alone.
-
-    Raises:
-        EvaluationError: some documents do not define the value.
+    For some documents, the value is their average alone. Raises EvaluationError where
+    they do not define it.
     """
     places = _divide(task, documents)
     results = _evaluate(task, lm, None if documents is None else places)
@@ -280,10 +278,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
 
 
 def _divide(task: HarnessTask, documents: Documents) -> dict[str, list[int]]:
-    """Split documents counted through all tasks into tasks and places in them.
-
-    Tasks without documents are left out.
-    """
+    """Return the places of documents, counted through all tasks, by task with some."""
     places: dict[str, list[int]] = {}
     start = 0
     wanted = set(range(task.size) if documents is None else documents)

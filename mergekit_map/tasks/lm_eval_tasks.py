@@ -178,10 +178,8 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
 def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     """Load a built-in task, group or tag, or a YAML file relative to ``directory``.
 
-    Returns lm-eval's mapping with "tasks" and "groups", their data loaded.
-
-    Raises:
-        InvalidTask: there is no such task or file, or it cannot be loaded.
+    Returns lm-eval's mapping with "tasks" and "groups", their data loaded. Raises
+    InvalidTask if there is no such task or file, or it cannot be loaded.
     """
     if is_task_file(name):
         manager, path = TaskManager(include_defaults=False), directory / name
@@ -224,8 +222,7 @@ def setting_up(remedy: str = _LOOK_FOR_DATA) -> Iterator[None]:
         raise
     except BaseException as error:  # an exit, too: the search is not what ends
         raise InvalidTask(
-            _KEY,
-            f"lm-eval cannot set this task up: {in_words(error)}; {remedy}",
+            _KEY, f"lm-eval cannot set this task up: {in_words(error)}; {remedy}"
         ) from error
 
 
@@ -348,15 +345,13 @@ def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Me
 
 
 def _choose_subject(loaded: Mapping[str, Any], spec: LmEvalTask) -> Any:
-    if loaded["groups"]:
-        return next(iter(loaded["groups"]))  # the one asked for comes first
-    if len(loaded["tasks"]) != 1:
+    if not loaded["groups"] and len(loaded["tasks"]) != 1:
         raise InvalidTask(
             ("lm_eval",),
             f"{spec.lm_eval!r} is a tag of several tasks and has no value of its own; "
             f"name one of them: {', '.join(sorted(loaded['tasks']))}",
         )
-    return next(iter(loaded["tasks"]))
+    return next(iter(loaded["groups"] or loaded["tasks"]))  # the one asked for is first
 
 
 def _set_shots(loaded: Mapping[str, Any], spec: LmEvalTask) -> None:

@@ -83,11 +83,8 @@ def prepare_tasks(
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
     With ``generations``, tasks that have the model generate the same share it; clear
-    them when its weights change.
-
-    Raises:
-        EvaluationError: a task cannot be measured on this model; a measurement
-            raises it too. It names the task and the model.
+    them when its weights change. This and a measurement raise EvaluationError, with
+    task and model, where a task cannot be measured.
     """
     model.train(mode=False)
 
@@ -123,10 +120,7 @@ def prepare_tasks(
 def prepare_generating(
     tasks: Mapping[str, LoadedTask], lm: Any, generations: Generations
 ) -> dict[str, PreparedTask]:
-    """Prepare tasks that generate for a model of lm-eval that is no Hugging Face model.
-
-    Clear ``generations`` when its weights change.
-    """
+    """Prepare tasks as ``prepare_tasks``, for another model of lm-eval to generate."""
     _share_generations(lm, generations)
     measures: dict[str, PreparedTask] = {}
     for name, task in tasks.items():

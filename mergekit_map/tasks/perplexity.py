@@ -71,11 +71,9 @@ def load_perplexity(name: str, spec: PerplexityTask, directory: Path) -> Perplex
 def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
     """Read all documents: a .txt file is one, a .jsonl file has one per line.
 
-    Empty lines of a .jsonl file are no documents. Paths are relative to
-    ``directory``, that of a dataset too if it is a folder there.
-
-    Raises:
-        InvalidTask: nothing to read, or a line or row without the text.
+    Empty lines of a .jsonl file are no documents. Paths are relative to ``directory``,
+    that of a dataset too if it is a folder there. Raises InvalidTask if there is
+    nothing to read, or a line or row without the text.
     """
     if source.file is None:
         documents, key = _read_dataset(source, directory), "dataset"
@@ -232,18 +230,13 @@ def _make_stream(
 
 
 def prepare_perplexity(
-    task: PerplexityText,
-    model: PreTrainedModel,
-    tokenizer: Any,
-    batch_size: BatchSize,
+    task: PerplexityText, model: PreTrainedModel, tokenizer: Any, batch_size: BatchSize
 ) -> PreparedTask:
     """Tokenise once; each block is a request, some of whose tokens are not scored.
 
     The measurement's ``n`` counts blocks in which something is scored, its standard
     error takes blocks as independent, and its samples give each block's mean loss.
-
-    Raises:
-        EvaluationError: nothing to predict, or the model cannot read the blocks.
+    Raises EvaluationError if nothing is predicted, or the model cannot read the blocks.
     """
     config: Any = model.config.get_text_config()
     longest = getattr(config, "max_position_embeddings", None)

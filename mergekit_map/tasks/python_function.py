@@ -139,10 +139,7 @@ def _import(module_name: str, directory: Path) -> ModuleType:
 
 
 def _measure(
-    task: PythonFunction,
-    model: PreTrainedModel,
-    tokenizer: Any,
-    documents: Documents,
+    task: PythonFunction, model: PreTrainedModel, tokenizer: Any, documents: Documents
 ) -> Measurement:
     before = weight_checksum(model)
     # Not inference_mode: a function that needs gradients can enable them.

@@ -28,8 +28,7 @@ temporary: set[Path] = set()  # files and folders to remove before the process e
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file, text as UTF-8, under another name, and rename it.
 
-    Raises:
-        ArtifactError: the folder cannot be written, or the path is no file.
+    Raises ArtifactError if the folder cannot be written, or the path is no file.
     """
     if path.exists() and not path.is_file():
         raise ArtifactError(
@@ -80,8 +79,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_whole(path: Path, most: int) -> bytes:
     """Read a file of at most ``most`` bytes; never block or read without end.
 
-    Raises:
-        OSError: it is larger, or no file but a folder, a pipe, a device.
+    Raises OSError if it is larger, or no file but a folder, a pipe, a device.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(handle, "rb") as file:
@@ -166,8 +164,7 @@ at_end.append(lambda: [*map(_remove, [*temporary])])
 def whole_folder(target: Path) -> Iterator[Path]:
     """Yield a sibling folder that is renamed to ``target`` on success.
 
-    Raises:
-        ArtifactError: ``target`` exists, or cannot be created.
+    Raises ArtifactError if ``target`` exists, or cannot be created.
     """
     refuse_existing(target)
     with ExitStack() as stack:

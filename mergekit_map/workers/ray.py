@@ -64,10 +64,7 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
 
     A cluster exists where ``RAY_ADDRESS`` names one or where this machine is part of
     one. There are ``count`` actors, or one for each GPU, or for each machine without
-    GPUs.
-
-    Raises:
-        ConfigError: Ray is not installed, cannot be reached, or cannot be started.
+    GPUs. Raises ConfigError if Ray is not installed, or cannot be reached or started.
     """
     ray = _import_ray()
     with ExitStack() as stack:

@@ -147,12 +147,7 @@ def _with_measured(
 
 
 def _measure_checkpoint(
-    project: Project,
-    folder: Path,
-    log: EvaluationLog,
-    point: Merge,
-    *,
-    held_out: bool,
+    project: Project, folder: Path, log: EvaluationLog, point: Merge, *, held_out: bool
 ) -> tuple[Merge, Merge]:
     """Measure every task on the checkpoint, and log values that the search lacks.
 

@@ -127,10 +127,8 @@ def front_html(front: Front, heading: str) -> str:
 
 def folded(title: str, text: str) -> str:
     """Return a text that opens on a click."""
-    return (
-        f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre>"
-        "</details>"
-    )
+    summary = f"<summary>{escape(title)}</summary>"
+    return f"<details>{summary}<pre>{escape(text)}</pre></details>"
 
 
 def _row(tag: str, cells: Iterable[str]) -> str:

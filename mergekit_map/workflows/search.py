@@ -157,7 +157,6 @@ def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
 def _measured_front(
     project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> Front:
-    """Measure all merges of a search, and return its front."""
     workers, samples = _workers_for(project, pool), log.folder.samples(study.merge)
     with MergeEvaluator(workers, samples, study.definitions) as evaluate, one_thread():
         result = run_study(study, evaluate, log)

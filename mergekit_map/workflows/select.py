@@ -65,11 +65,9 @@ def select_point(
         scalarization: ``sum`` of the weighted tasks, or ``achievement``: the weighted
             distance to the best, on the task where it is largest.
         knee: Take the point that every other one loses more against than it gains.
-        require: Limits that the predictions of the point must keep: a number in the
-            task's own units, or a share of the best parent's gain over the base,
-            such as ``"95%"``.
-        not_worse_than: ``base``, ``soup``, a model by its name, or several of these:
-            on no task may the point be significantly worse than they measured.
+        require: Limits that predictions must keep: numbers in the tasks' own units, or
+            shares of the best parent's gain over the base, such as ``"95%"``.
+        not_worse_than: ``base``, ``soup``, a model by its name, or several of these.
         index: The number of the point.
         limits: Whether the limits of the last choice hold where none is given; False
             alone makes that choice again without them.
