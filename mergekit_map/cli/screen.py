@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
@@ -89,13 +90,14 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
 
     A comparison that does not fit is on a line of its own, so that no number is broken.
     """
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
     for row, (task, name, value, share, comparison) in enumerate(lines):
         is_heading = row == 0
         if task and not is_heading:
             yield Text(f"task {task}", style="bold")
-        line = f"  {name:<{widths[1]}}  {value:>{widths[2]}}  {share:>{widths[3]}}"
-        fits = len(line) + 2 + len(comparison) <= width
+        name += " " * (widths[1] - cell_len(name))
+        line = f"  {name}  {value:>{widths[2]}}  {share:>{widths[3]}}"
+        fits = cell_len(line) + 2 + cell_len(comparison) <= width
         text = f"{line}  {comparison}" if fits else f"{line}\n    {comparison}"
         yield Text(text.rstrip(), "dim" if is_heading else "")
 
@@ -273,6 +275,6 @@ class TerminalReporter(Callback):
         self._spinner.update(text=line)
         now = time.monotonic()
         is_due = now - self._last_printed >= _SECONDS_BETWEEN_LINES
-        if is_due and not self._console.is_terminal:
+        if is_due and not self._console.is_interactive:
             self._last_printed = now
             self._console.print(line, soft_wrap=True)

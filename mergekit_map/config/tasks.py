@@ -231,7 +231,7 @@ class PythonTask(Strict):
         Field(json_schema_extra={"pattern": _FUNCTION}),
     ]
     """`module:function`, called as `function(model, tokenizer)`. It returns a number, a
-    number and its standard error, or a number for each document. A third parameter
+    number and its standard error, or a list of one for each document. A third parameter
     `documents` gets the indices to measure, or None for all. Modules of the working
     directory come first."""
     direction: Literal["maximize", "minimize"]

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 from transformers import PreTrainedModel
 
+from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.evaluation.holdout import HoldoutSplit
 from mergekit_map.evaluation.merges import InPlace, Merges, merged_on_disk
 from mergekit_map.evaluation.project import Project
@@ -28,6 +29,7 @@ from mergekit_map.merging.devices import check_room
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.samples import SampleStore
+from mergekit_map.search.measure import FAILURES
 from mergekit_map.tasks.loading import Generations, prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
 from mergekit_map.utils.progress import stage
@@ -66,9 +68,13 @@ class Worker:
         self._measures: Mapping[str, Measure] = {}
 
     def open(self) -> Merges:
-        """Open the models, unless they are open."""
+        """Open the models, unless they are open; MergeError if they cannot be."""
         if self._merges is None:
-            self._merges = self._stack.enter_context(self._unopened)
+            try:
+                self._merges = self._stack.enter_context(self._unopened)
+            except FAILURES as error:  # no failure of the merge to be measured
+                text = str(error) if isinstance(error, MapError) else in_words(error)
+                raise MergeError(text) from error
         return self._merges
 
     def close(self) -> None:
@@ -80,6 +86,7 @@ class Worker:
 
     def measure(self, request: MeasurementRequest) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
+        self.open()  # which is no time of this measurement
         started = time.perf_counter()
         measure = self.measures_of(request.coefficients)[request.task]
         if request.held_out:

@@ -210,13 +210,15 @@ def differences_of(
 def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | None:
     """Return the influence of each item on the value, to first order.
 
-    None where items do not define a standard error: with fewer than two in a part, or
-    an infinite value. Without ``parts`` there is one.
+    None where items do not define a standard error: with fewer than two, or an infinite
+    value. Without ``parts``, or with fewer than two items in one, there is one part.
     """
     names = np.array([""] * len(answers.ids) if parts is None else parts)
     counts = np.unique(names, return_counts=True)[1]
     value = answers.mean
-    is_complete = len(names) == len(answers.ids) and len(counts) and min(counts) >= 2
+    is_complete = len(names) == len(answers.ids) >= 2
+    if is_complete and min(counts) < 2:  # a part of a group may be left out
+        names[:] = ""
     if not is_complete or not math.isfinite(value):
         return None
     values, weights = np.array(answers.values), np.array(answers.weights)

@@ -17,6 +17,8 @@ _SECRET_NAMES = re.compile(
 _HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{10,}")
 _SHORTEST_SECRET = 8  # letters; any text may hold fewer by chance
 _COUNTS = ("", "k", "M", "B", "T")
+# Spaces of other scripts, and what joins letters, which Python calls unprintable.
+_HARMLESS = "\n\t\xa0\u200c\u200d\u202f\u3000"
 _ENDLESS = re.compile(r"(\S{100})\S{900,}")  # longer than any path but a mistake
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 
@@ -50,9 +52,9 @@ def unused_name(name: str, used: Collection[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape control characters except line ends, remove secrets, cut endless words."""
+    """Escape what controls a terminal, remove secrets, cut endless words."""
     return "".join(
-        c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode()
+        c if c.isprintable() or c in _HARMLESS else c.encode("unicode_escape").decode()
         for c in _ENDLESS.sub(r"\1...", redact(text))
     )
 

@@ -66,7 +66,6 @@ class Answer:
 
     value: Measurement | None
     error: Exception | None = None
-    opened: bool = True  # the models
 
 
 class WorkerHandle(Protocol):
@@ -166,10 +165,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 self._wait_for(task)
         del self._pending[request]
         assert task.answer is not None
-        if (error := task.answer.error) is not None:
-            if self._measured and not task.answer.opened:  # as other workers could
-                error = MergeError(f"a worker cannot open the models: {error}")
-            raise error
+        if task.answer.error is not None:
+            raise task.answer.error
         assert task.answer.value is not None
         return task.answer.value
 

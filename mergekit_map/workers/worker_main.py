@@ -59,12 +59,11 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
                 _OPENED.append(_open(opening))
             return Answer(_OPENED[0].measure(request))
     except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
-        opened = bool(_OPENED)
         if isinstance(failure, MapError):
-            return Answer(None, failure, opened)
+            return Answer(None, failure)
         # Errors of other libraries may be none that can be sent.
         kind = MergeError if isinstance(failure, OSError) else RuntimeError
-        return Answer(None, kind(in_words(failure)), opened)
+        return Answer(None, kind(in_words(failure)))
 
 
 def _open(opening: Opening) -> Worker:

@@ -221,7 +221,7 @@ def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
     monkeypatch.setattr("mergekit_map.evaluation.evaluator.check_room", refused)
     said = []
     for workers in (None, Fakes(2)):
-        with pytest.raises(EvaluationError, match="no room") as error:
+        with pytest.raises(MergeError, match="no room") as error:
             search(config, "run", workers)
         said.append(str(error.value))
     assert said[0] == said[1]

@@ -111,7 +111,8 @@ const drawing = (() => {
   }
 
   function titled(text, more = {}) {
-    return axis({ title: { text, standoff: 8, font: { color: colour("soft") } }, ...more });
+    const title = { text, standoff: 8, font: { color: colour("soft") } };
+    return axis({ title, uirevision: text, ...more }); // what is zoomed stays of its task
   }
 
   // A trace of marks at values; text under the mouse.

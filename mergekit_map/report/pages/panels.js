@@ -35,8 +35,9 @@ const panels = (() => {
   function showPoint(content, index, reason) {
     const point = content.points[index];
     place("point-title").textContent = `Point ${index}`;
-    fill("reason", reason);
-    fill("gains", ...(index === content.selected ? []
+    const isChosen = index === content.selected;
+    fill("reason", isChosen ? "The chosen merge: its gains are above." : reason);
+    fill("gains", ...(isChosen ? []
       : tables.gains(content.answer.headings, point.gains, point.sample, `point ${index}`)));
     fill("weights",
       ...content.coefficients.map((c, i) => weight(c, point.coefficients[i])));

@@ -56,7 +56,8 @@
     const slider = element("input",
       { id: ids.slider, type: "range", min: 0, max: 10, step: 0.1 });
     const limit = element("input",
-      { id: ids.limit, type: "text", size: 7, placeholder: "no limit" });
+      { id: ids.limit, type: "text", size: 7, placeholder: "no limit",
+        "aria-label": `${task.name} ${task.higher ? "at least" : "at most"}` });
     const wrong = element("span", { class: "wrong" });
     const row = element("div", { class: "wish" },
       element("div", { class: "heading" },
@@ -106,7 +107,7 @@
       slider.value = NEUTRAL;
       limit.value = "";
     }
-    choose("The chosen merge: its gains are above.", content.selected);
+    choose("", content.selected);
   }
 
   function limitsMessage({ index, allowed, missing }, limits) {
