@@ -49,6 +49,7 @@ def test_no_error_and_no_output_holds_a_token_of_the_environment(
     assert repr(InvalidTask((), f"no {SECRET}")) == "InvalidTask('no ***')"
     assert printable(f"no {SECRET}\x1b\n") == "no ***\\x1b\n"
     assert printable(f"no {'x' * 5000}, y") == f"no {'x' * 100}... y"
+    assert printable("Oui\xa0!\u202e") == "Oui\xa0!\\u202e"  # turns no letters round
 
 
 def test_what_is_no_token_by_its_name_length_or_form_stays(

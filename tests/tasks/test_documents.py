@@ -121,7 +121,6 @@ def assert_items_make_the_error(found: Measurement, rounding: float) -> None:
     [
         (Answers((), (), ()), []),
         (Answers((0,), (1.0,), (3.0,)), [""]),  # one item has no spread
-        (Answers((0, 1, 2), (1.0, 2.0, 3.0), (1.0,) * 3), ["one", "one", "other"]),
         (Answers((0, 1), (1.0, 2.0), (1.0, 1.0)), []),  # records of another version
         (Answers((0, 1), (1e3, 1e4), (1.0, 1.0), exponential=True), ["", ""]),
     ],
@@ -130,6 +129,17 @@ def test_scores_that_do_not_give_an_error_are_not_compared(
     answers: Answers, parts: list[str]
 ) -> None:
     assert itemise(answers, parts) is None
+
+
+def test_a_group_with_one_document_of_a_part_is_one_sample() -> None:
+    answers = Answers((0, 1, 2), (1.0, 2.0, 4.0), (1.0,) * 3)
+
+    found, expected = itemise(answers, ["one", "one", "other"]), itemise(answers)
+
+    assert found is not None
+    assert expected is not None
+    assert found.items == expected.items
+    np.testing.assert_array_equal(found.influences, expected.influences)
 
 
 @pytest.mark.parametrize("kind", ["acc", "own"])  # its size is known before, or not
