@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 from transformers import PreTrainedModel
 
-from mergekit_map.errors import MapError, MergeError, in_words
+from mergekit_map.errors import MergeError, first_line
 from mergekit_map.evaluation.holdout import HoldoutSplit
 from mergekit_map.evaluation.merges import InPlace, Merges, merged_on_disk
 from mergekit_map.evaluation.project import Project
@@ -73,8 +73,7 @@ class Worker:
             try:
                 self._merges = self._stack.enter_context(self._unopened)
             except FAILURES as error:  # no failure of the merge to be measured
-                text = str(error) if isinstance(error, MapError) else in_words(error)
-                raise MergeError(text) from error
+                raise MergeError(first_line(error)) from error
         return self._merges
 
     def close(self) -> None:

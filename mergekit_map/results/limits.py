@@ -134,7 +134,8 @@ class Request:
     def limits(self) -> dict[str, Limit]:
         """Compute the limits that are required; of several on a task, the strictest.
 
-        Raises ConfigError where a share is of a gain that no parent has, as measured.
+        A share s of the gain of the best parent is (1 - s) * base + s * best. Raises
+        ConfigError where no parent has a gain, or none was measured.
         """
         limits = self.required()
         for task, limit in self._rival_limits():

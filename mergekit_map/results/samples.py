@@ -111,12 +111,11 @@ class SampleStore:
         measured, answers = file.measured, file.answers
         if measured is None or measured.value is None:
             return None
+        if file.documents != request.documents:
+            return None
         answered = None if answers is None else answers.ids
-        if file.documents != request.documents or file.documents not in (
-            None,
-            answered,
-        ):
-            return None  # other documents, or some without an answer
+        if request.documents is not None and answered != request.documents:
+            return None  # some document has no answer
         return Measurement(**measured.model_dump(), answers=answers)
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:

@@ -282,13 +282,13 @@ def likelihoods(
     most = max(1, (MOST_BYTES_CPU if on_cpu else MOST_BYTES) // (4 * vocabulary))
     tokens = _TOKENS_CPU if on_cpu else _TOKENS
     if on_cpu:
-        keep_freed_memory()
+        _keep_freed_memory()
     scores = Likelihoods(model, most, tokens, rows, width)
     scores = replace(scores, bounded=_predicts_in_chunks(scores, vocabulary))
     return scores if on_cpu else fitted(scores, requests)
 
 
-def keep_freed_memory() -> None:
+def _keep_freed_memory() -> None:
     """Make glibc keep freed memory for the next pass, as other allocators do.
 
     Without it, SmolLM2-135M takes 3 % longer to score, tiny models a fifth.

@@ -57,10 +57,8 @@ def remove_leftovers() -> None:
     """Remove the partial recordings of processes that were killed."""
     for path in recordings_folder().glob(".*.partial"):
         key = path.name.split(".")[1]
-        with (
-            suppress(Timeout, OSError),
-            FileLock(recordings_folder() / f".{key}.lock", 0),
-        ):
+        lock = FileLock(recordings_folder() / f".{key}.lock", 0)
+        with suppress(Timeout, OSError), lock:  # of a running one, or another user's
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -67,7 +67,8 @@ def select_point(
         knee: Take the point that every other one loses more against than it gains.
         require: Limits that predictions must keep: numbers in the tasks' own units, or
             shares of the best parent's gain over the base, such as ``"95%"``.
-        not_worse_than: ``base``, ``soup``, a model by its name, or several of these.
+        not_worse_than: ``base``, ``soup``, a model by its name, or several of these:
+            on no task may the point be significantly worse than they measured.
         index: The number of the point.
         limits: Whether the limits of the last choice hold where none is given; False
             alone makes that choice again without them.
