@@ -24,9 +24,6 @@ def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         config.write_text(config.read_text().replace("gradients: true, ", ""))
     cache = str(folder / "hub")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
-    # mergekit asks the Hub for a list of files even where the cache has them all.
-    files = ["model.safetensors"]
-    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: files)
     return folder
 
 

@@ -15,6 +15,7 @@ from mergekit_map.cli.options import (
     FOLDER,
     SELECTION_OPTIONS,
     Decorator,
+    joined,
     key_options,
     with_options,
 )
@@ -201,7 +202,7 @@ _SETTINGS = {
         hours={"type": click.FloatRange(0, min_open=True)},
         bounds={
             "metavar": "NAME=LOW:HIGH,...",
-            "type": _parse_bounds,
+            **joined(_parse_bounds),
             "help": "Bounds of coefficients; 0 and 1 for those that are left out.",
         },
         holdout={"type": click.FloatRange(0.001, 0.99)},

@@ -125,20 +125,29 @@ def key_options(
     return options
 
 
+def joined(parse: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the attributes of an option whose parts may be options of their own."""
+
+    def parse_all(_: object, __: object, texts: Sequence[str]) -> Any:
+        return parse(",".join(texts)) if texts else None
+
+    return {"multiple": True, "callback": parse_all}
+
+
 SELECTION_OPTIONS = key_options(
     SelectSpec,
     prefer={
+        **joined(values_by_task),
         "metavar": "TASK=WEIGHT,...",
-        "type": values_by_task,
         "help": "Weight of each task, such as math=2,code=1; a task that is left out "
         "counts 0. By default all tasks without a limit count.",
     },
     scalarization={"type": click.Choice(["sum", "achievement"])},
     knee={"is_flag": True},
-    require={"metavar": "TASK=LIMIT,...", "type": values_by_task},
+    require={"metavar": "TASK=LIMIT,...", **joined(values_by_task)},
     not_worse_than={
         "metavar": "base|soup|NAME,...",
-        "type": lambda text: [name.strip() for name in text.split(",")],
+        **joined(lambda text: [name.strip() for name in text.split(",")]),
     },
     index={"type": click.IntRange(min=0)},
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ from mergekit_map.utils.text import printable
 from mergekit_map.workflows.callbacks import Callback, Started
 
 if TYPE_CHECKING:
+    from mergekit_map.cli.mergekit_options import MergeOptions
     from mergekit_map.results.answer import Answer
     from mergekit_map.results.front import Front
 
@@ -103,31 +105,30 @@ def _gain_lines(lines: Sequence[tuple[str, ...]], width: int) -> Iterator[Text]:
 
 
 def show_steps(
-    run: Path, found: Answer, out: Path | None = None, *, trusted: bool = False
+    run: Path, found: Answer, out: Path | None = None, options: Sequence[str] = ()
 ) -> None:
     """Print commands to copy, each after what it is for."""
     console = Console()
     console.print("\nNext:")
-    for purpose, command in next_steps(run, found, out, trusted=trusted):
+    for purpose, command in next_steps(run, found, out, options):
         # A folded command could not be copied.
         console.print(Text(f"  {purpose:<17} {command}"), soft_wrap=True)
 
 
 def next_steps(
-    run: Path, found: Answer, out: Path | None = None, *, trusted: bool = False
+    run: Path, found: Answer, out: Path | None = None, options: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
     """Return purposes and commands after a search, a choice, or the merge ``out``.
 
     Merge what is advised, look at others or beyond the bounds, publish a merge that is
-    advised. If the run folder is ``trusted``, commands run the code that it names.
+    advised. Commands that open the models have the ``options``.
     """
     from mergekit_map.results.selection import MERGE
 
-    trust = trust_options(run / "config.yml") if trusted else []
     browse = ("choose another", command_line("browse", run))
     look = [("see the front", command_line("report", run)), browse]
     if found.wider_bounds:
-        again = search_command(run, "--bounds", found.wider_bounds, *trust)
+        again = search_command(run, "--bounds", found.wider_bounds, *options)
         if again:
             look = [browse, ("widen the bounds", again)]
     if found.advice == SOUP:
@@ -141,7 +142,7 @@ def next_steps(
         return [("merge the soup", shlex.join(command)), *look]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
-        return [(purpose, command_line("merge", run, "OUT", *trust)), *look]
+        return [(purpose, command_line("merge", run, "OUT", *options)), *look]
     publish = ("publish it", command_line("push", out, "YOU/NAME"))
     return [*look, publish] if found.advice == MERGE else look
 
@@ -158,6 +159,17 @@ def search_command(run: Path, *options: str) -> str:
     if dtype := manifest.identity.lora_merge_dtype:
         words += ["--lora-merge-dtype", dtype]
     return command_line("search", run / "config.yml", run, *words, *options)
+
+
+def opening_options(
+    run: Path, options: MergeOptions, model_paths: Mapping[str, str], *, trust_run: bool
+) -> list[str]:
+    """Return the options of a command without which the next would be refused."""
+    from mergekit_map.merging.recipe import permissions
+
+    places = [["--model-path", f"{m}={path}"] for m, path in model_paths.items()]
+    trust = trust_options(run / "config.yml") if trust_run else []
+    return [*trust, *permissions(options), *itertools.chain(*places)]
 
 
 def trust_options(config: Path) -> list[str]:

@@ -38,6 +38,7 @@ from mergekit_map.compare.indicators import (
 )
 from mergekit_map.compare.opponents import check_opponents
 from mergekit_map.compare.tables import Table, comparison_tables, write_table
+from mergekit_map.errors import ArtifactError
 from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
 from mergekit_map.report.page import run_names
@@ -121,6 +122,8 @@ def _search(
     study, folder = project.study(), RunFolder(run)
     check_opponents(spec.opponents, len(study.tasks))
     front = folder.read_front()
+    if front.unfinished:
+        raise ArtifactError(f"the search {run} is not finished; type its command again")
     predicted = front.utilities(front.points, "predicted")
     # All points, or as many that show the whole front.
     chosen = sorted(farthest_point_subset(predicted, spec.points))

@@ -184,7 +184,7 @@ def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
     if not reports:
         return
     ordered = sorted(reports, key=lambda text: file.line(reports[text].key))
-    raise with_count(file.path, ordered)
+    raise with_count(file.locate(()), ordered)
 
 
 def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:

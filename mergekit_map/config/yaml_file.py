@@ -224,10 +224,10 @@ def with_settings(file: YamlFile, settings: Settings) -> YamlFile:
     return replace(file, text=text, content=content)
 
 
-def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
+def with_count(place: object, reports: Sequence[str]) -> ConfigError:
     """Join the problems of a file, a line each, into one error message."""
     plural = "s" if len(reports) > 1 else ""
-    lines = [f"{len(reports)} problem{plural} in {path}:", *reports[:_MOST_SHOWN]]
+    lines = [f"{len(reports)} problem{plural} in {place}:", *reports[:_MOST_SHOWN]]
     if len(reports) > _MOST_SHOWN:
         lines.append(f"and {len(reports) - _MOST_SHOWN} more")
     return ConfigError("\n".join(lines))

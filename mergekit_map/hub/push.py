@@ -64,7 +64,10 @@ _OTHER_FILES = (
 _TEMPLATES = "additional_chat_templates/"
 _REPLACED_FOLDERS = (f"{RUN_FOLDER}/", ".eval_results/")  # of an earlier upload
 # Keys of a checkpoint's JSON that say where a model came from, and nothing else.
-_ORIGIN_KEYS = {"_name_or_path", "name_or_path", "base_model_name_or_path"}
+_ORIGIN_KEYS = {
+    *("_name_or_path", "name_or_path", "base_model_name_or_path"),
+    *("special_tokens_map_file", "tokenizer_file", "vocab_file"),
+}
 _MAX_MESSAGE = 500  # characters of the Hub's
 _MAX_RECIPE_BYTES = 1 << 24  # of hundreds of models it has some thousand
 

@@ -71,12 +71,16 @@ class Recipes:
                 words += ["--lora-merge-dtype", options.lora_merge_dtype]
         if str(options.device) != "cpu":
             words += ["--device", str(options.device)]
-        flags = ("allow_crimes", "trust_remote_code", "unsafe_truncate_embeddings")
-        given = [flag for flag in flags if getattr(options, flag)]
-        command = shlex.join([*words, *(f"--{f.replace('_', '-')}" for f in given)])
+        command = shlex.join([*words, *permissions(options)])
         # Merging an adapter draws random numbers, too.
         twice = {"--random-seed", "--lora-merge-cache"} <= {*words}
         return f"{command}  # twice: the first run fills CACHE" if twice else command
+
+
+def permissions(options: MergeOptions) -> list[str]:
+    """List the options without which mergekit would refuse the models."""
+    flags = ("allow_crimes", "trust_remote_code", "unsafe_truncate_embeddings")
+    return [f"--{f.replace('_', '-')}" for f in flags if getattr(options, f)]
 
 
 def draws_random_numbers(space: MergeSpace) -> bool:

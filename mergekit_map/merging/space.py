@@ -43,6 +43,7 @@ from mergekit_map.merging.validation import (
     model_entries,
     settings_of,
 )
+from mergekit_map.models.files import find_model
 from mergekit_map.models.references import (
     models_with_adapter,
     names_coefficient,
@@ -314,6 +315,14 @@ def weight_table(
         }
     LoaderCache().loaders.clear()  # planning opens the models' files
     return WeightTable(constant, slopes)
+
+
+def _find_folder(model: ModelReference, *_: object, **__: object) -> str:
+    """Find a model as all else here: mergekit asks the Hub for a list, offline too."""
+    return str(find_model(str(model.model)).folder)
+
+
+ModelReference.local_path = _find_folder
 
 
 def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:

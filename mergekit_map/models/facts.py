@@ -20,6 +20,7 @@ from transformers import (
 
 from mergekit_map.errors import MergeError
 from mergekit_map.models.files import ModelFiles, Settings, TensorHeader
+from mergekit_map.utils.files import read_json_or_nothing
 from mergekit_map.utils.text import listed
 
 T = TypeVar("T")
@@ -198,6 +199,9 @@ def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
     """Load the tokenizer of a model; None where there is none."""
     if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
         return None
+    settings = read_json_or_nothing(folder / "tokenizer_config.json")
+    if isinstance(settings.get("vocab"), str):  # a path, which the tokenizer would read
+        raise MergeError(f"the tokenizer of {folder} names a file; save it again")
     try:
         found = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=options.trust_remote_code

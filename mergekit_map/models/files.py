@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -247,8 +248,9 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
         is_file = path.is_file() or (path.is_dir() and path.suffix != ".json")
         if path.exists() and not is_file:
             raise MergeError(f"{path} is no ordinary file; copy the model again")
-        target = Path(os.path.realpath(path))  # of a link to itself, too
-        is_link = path.is_symlink() and path.is_file() and path.suffix in _DESCRIPTIONS
+    for path in _read_by_loaders(folder):
+        target = Path(os.path.realpath(path))
+        is_link = path.is_symlink() and path.suffix in _DESCRIPTIONS
         if is_link and target.name != path.name and target.parent.name != "blobs":
             # A merge would hold a copy of it, which may be published.
             raise MergeError(f"{path} is a link to {target}; copy what the model needs")
@@ -287,7 +289,7 @@ def _download(part: ModelPart, patterns: list[str], *, here: bool) -> Path:
         like = alike(place.name, beside, f"{place.parent}/")
         raise MergeError(
             f"there is no folder {path!r}, and {why}; {check}; if the model lies "
-            f"elsewhere now, add --model-path {'/'.join(place.parts[-2:])}=FOLDER"
+            f"elsewhere now, add --model-path {shlex.quote(path)}=FOLDER"
             f"{like and f'; {like}'}"
         ) from None
     return Path(folder)

@@ -226,4 +226,4 @@ def _place(folder: StrPath) -> str:
     if not os.path.isdir(path):
         return str(folder)
     real = os.path.realpath(path)
-    return os.path.relpath(real) if {"@", "+"} & {*real} else real
+    return f"./{os.path.relpath(real)}" if {"@", "+"} & {*real} else real

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -339,7 +340,7 @@ def border_in_words(front: Front) -> str:
         return ""
     reached = " or ".join(f"{one.coefficient}={one.end:g}" for one in front.border)
     bounds = wider_bounds(front)
-    command = f": search again with `--bounds {bounds}`" if bounds else ""
+    command = f": search again with `--bounds {shlex.quote(bounds)}`" if bounds else ""
     return (
         f"Some merges of the front have a weight at its bound ({reached}). Wider "
         f"bounds may improve the front (hypervolume +{percent(gain)}){command}."

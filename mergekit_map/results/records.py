@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -91,9 +92,10 @@ def read_record(path: Path, kind: type[R], what: str) -> R:
         return kind.model_validate_json(read_whole(path, MOST_BYTES))
     except FileNotFoundError:
         run = path.parent.parent if path.parent.name == STATE else path.parent
+        again = shlex.join(["mergekit-map", "search", "CONFIG", str(run)])
         raise ArtifactError(
             f"{run} has no {path.relative_to(run)}, so there is no {what}; finish the "
-            f"search: type its command again, or mergekit-map search CONFIG {run}"
+            f"search: type its command again, or {again}"
         ) from None
     except OSError as error:
         raise unreadable(path, error) from None

@@ -60,8 +60,8 @@ class Manifest(Record):
     """Seed of the search."""
     random_seed: int | None
     """Seed of methods that drop parameters at random."""
-    merge: Line
-    """Fingerprint of the merge, as in the log."""
+    merge: Annotated[Line, Field(pattern="^[0-9a-f]*$")]
+    """Fingerprint of the merge, as in the log; folders are named by it."""
     identity: Annotated[Identity, AS_GIVEN]
     """Content that the fingerprint of the merge is of."""
     definitions: dict[Line, Line]

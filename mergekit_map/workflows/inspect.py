@@ -187,7 +187,7 @@ def inspect_config(
     figures = family.figures
     pairs = figures.pairs.items() if figures else ()
     return Inspection(
-        config=str(config),
+        config=draft.file.locate(()),
         mergeable=not family.problems and not draft.problems,
         problems=[Place(draft.file.locate(p.key), p.message) for p in draft.problems],
         models=[_model(model, draft, figures) for model in models],

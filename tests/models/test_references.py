@@ -55,4 +55,4 @@ def test_a_folder_below_one_that_no_reference_can_name_is_named_from_here(
 
     for name in ("there", str(here / "there")):
         placed = with_places({"base_model": "x"}, {"x": name})
-        assert absolute_references(placed, here) == {"base_model": "there"}
+        assert absolute_references(placed, here) == {"base_model": "./there"}

@@ -38,6 +38,7 @@ from mergekit_map.utils.files import plain, refuse_existing, write_atomically
 from mergekit_map.utils.text import bytes_in_words, count_in_words, listed, printable
 
 if TYPE_CHECKING:
+    from mergekit_map.merging.devices import Room
     from mergekit_map.workflows.inspect import Inspection, Plan, Probe
 
 # Severities, the worst first.
@@ -84,6 +85,8 @@ def inspect(
         _show_probe(inspection.probe)
     counts = Counter(severity for severity, _ in _issues(inspection))
     able = "a search can start" if inspection.mergeable else "no search can start"
+    if inspection.mergeable and any(room.falls_short for room in _rooms(inspection)):
+        able += ", once there is room"
     style = "bold" if inspection.mergeable else _STYLES["error"]
     _print(f"Errors: {counts['error']}, warnings: {counts['warning']}; {able}.", style)
     set_output(json=plain(asdict(inspection)))
@@ -138,15 +141,19 @@ def _show_models(inspection: Inspection) -> None:
 def _issues(inspection: Inspection) -> list[tuple[str, str]]:
     """List what stands against a search: severity and sentence, the worst first."""
     issues = [("error", f"{p.place}: {p.message}") for p in inspection.problems]
-    if (plan := inspection.plan) is not None:
-        rooms = (*plan.memory, *plan.disk)
-        issues += [("warning", room.in_words()) for room in rooms if room.falls_short]
+    rooms = _rooms(inspection)
+    issues += [("warning", room.in_words()) for room in rooms if room.falls_short]
     issues += [
         (finding.severity, f"{model.name} ({model.place}): {finding}")
         for model in inspection.models
         for finding in model.findings
     ]
     return sorted(issues, key=lambda issue: list(_STYLES).index(issue[0]))
+
+
+def _rooms(inspection: Inspection) -> list[Room]:
+    plan = inspection.plan
+    return [] if plan is None else [*plan.memory, *plan.disk]
 
 
 def _show_probe(probe: Probe) -> None:
@@ -161,7 +168,8 @@ def _show_probe(probe: Probe) -> None:
 
 
 def _print(text: str, style: str = "") -> None:
-    Console().print(Text(printable(text), style=style))
+    # A folded command could not be copied.
+    Console().print(Text(printable(text), style=style), soft_wrap=True)
 
 
 def _format_or_dash(value: float | None, form: str = ".1%") -> str:

@@ -111,7 +111,7 @@ def push(
         _confirm(plan, private=options["private"], yes=yes)
         url = upload(api, plan, message)
         state = f"holds the merge: {url}" if url else "holds all of this already."
-        click.echo(f"{plan.target.url} {state}")
+        _print(f"{plan.target.url} {state}")
     content = {
         "repository": plan.target.url,
         "url": url,

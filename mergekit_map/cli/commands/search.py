@@ -56,11 +56,14 @@ def search(
     Example: mergekit-map search merge.yml my-search
     """
     options = make_options(f"reading {config}")
-    from mergekit_map.cli.screen import show_front, show_steps
+    from mergekit_map.cli.screen import opening_options, show_front, show_steps
 
     front = _find_front(config, run, options, workers, import_file, **project_options)
     answer = show_front(run, front, run)
-    show_steps(run, answer, trusted=True)  # the search has just written the folder
+    # The search has just written the folder, so its code is the user's own.
+    places = project_options["model_paths"]
+    again = opening_options(run, options, places, trust_run=True)
+    show_steps(run, answer, options=again)
 
 
 @click.command(cls=MergeCommand)

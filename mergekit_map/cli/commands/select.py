@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,17 +96,31 @@ def merge(
     """
     refuse_existing(out)
     update_front(run)
-    models = {"model_paths": model_paths, "trust_run": trust_run}
-    merge_and_show(run, out, make_options(f"opening {run}"), choice, **models)
+    options = make_options(f"opening {run}")
+    models: Any = {"model_paths": model_paths, "trust_run": trust_run}
+    merge_and_show(run, out, options, choice, **models)
 
 
 def merge_and_show(
-    run: Path, out: Path, options: MergeOptions, choice: dict[str, Any], **models: Any
+    run: Path,
+    out: Path,
+    options: MergeOptions,
+    choice: dict[str, Any],
+    *,
+    model_paths: Mapping[str, str] = MappingProxyType({}),
+    trust_run: bool = False,
 ) -> None:
     """Choose a point, write its checkpoint, and print the answer and the next steps."""
-    from mergekit_map.cli.screen import TerminalReporter, show_front, show_steps
+    from mergekit_map.cli.screen import (
+        TerminalReporter,
+        opening_options,
+        show_front,
+        show_steps,
+    )
     from mergekit_map.workflows.merge import merge_point
     from mergekit_map.workflows.select import select_point
+
+    models: Any = {"model_paths": model_paths, "trust_run": trust_run}
 
     selection = select_point(run, **choice)
     with TerminalReporter() as reporter:
@@ -116,7 +131,7 @@ def merge_and_show(
         f"\nThis merge ({merged.point.weights}) is in the folder {out}.\n"
         f"Stock mergekit writes the same tensors with:\n  {merged.command}"
     )
-    show_steps(run, answer, out, trusted=models.get("trust_run", False))
+    show_steps(run, answer, out, opening_options(run, options, **models))
 
 
 @click.command(cls=MergeCommand)
@@ -182,6 +197,7 @@ class _MergeAndChat:
         refuse_other_front(self.folder, view.at, view.point)
         default = printable(f"{run.resolve().name}-{view.at}")
         out = click.prompt("folder for the merge", default, type=FOLDER, err=True)
+        out = out.expanduser()  # as a shell would
         refuse_existing(out)
         options = self.make_options(f"opening {run}")
         merge_and_show(run, out, options, {"index": view.at}, **self.models)
