@@ -230,12 +230,13 @@ def _by_engine(
 def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
     """Yield merges whose tasks are each measured by their own engine, given by task.
 
-    An engine is opened, and a merge written to it, when one of its tasks is measured.
+    A merge is written to an engine when one of its tasks is measured.
     """
     with ExitStack() as stack:
         workers = {id(engine): Worker(engine) for engine in engines.values()}
         for worker in workers.values():
             stack.callback(worker.close)
+            worker.open()  # now, as it is no time of a measurement
         of_task = {task: workers[id(engine)] for task, engine in engines.items()}
 
         def merges(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:

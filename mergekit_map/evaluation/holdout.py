@@ -146,9 +146,11 @@ def with_confirmation(
     # The chosen merge may be a reference point, too.
     chosen = merge_key(front.chosen.coefficients)
     choices = by_merge(known[study.merge]).keys() - labels.keys()
+    current = {*study.definitions.values()}  # the same documents judged other searches
+    others = {e.merge for e in held_out if e.definition in current} - known.keys()
     confirmation = HoldoutEvaluation(
         documents={e.task: e.n for e in known[study.merge]},
-        choices=len(choices) + (chosen in labels),
+        choices=len(choices) + (chosen in labels) + len(others),
         merges=tuple(merges),
         differences=differences_of(items),
     )

@@ -123,25 +123,23 @@ class _End:
         request = Request(study.select, study.tasks, self.anchors)
         lower = request.lower_bounds(request.limits())
         for _ in range(1 + self.more_choices):
-            rows, selected = study.choose(self.surrogates, front, self.anchors)
-            self._measure(rows[[selected]])
+            front, selected = study.choose(self.surrogates, front, self.anchors)
+            self._measure(front[[selected]])
             # A merge just within its limits may be outside them once it is fitted.
-            if (self._predict(rows[[selected]]) >= lower).all():
+            if (self._predict(front[[selected]]) >= lower).all():
                 break
         if len(study.tasks) == 1:
             for imported in (True, False):  # what was measured here decides
                 X, Y = self._measured_merges(imported=imported)
-                rows = X[[Y[:, 0].argmax()]] if len(X) else rows[[selected]]
+                front = X[[Y[:, 0].argmax()]] if len(X) else front[[selected]]
                 selected = 0
-                self._measure(rows)
-        return rows, selected
+                self._measure(front)
+        return front, selected
 
     def _most_telling(self, front: FloatArray) -> int:
         """Return the point of a front (k, d) that adds most to those measured here."""
-        own = (e for e in self.known if e.whole and e.role != "imported")
-        here = {e.key[0]: e.coefficients for e in own}
-        X = self.study.vectors(here.values())
-        Y, there = map(self._predict, (front, X[self.study.contains(X)]))
+        X, measured = self._measured_merges(imported=False)
+        Y, there = map(self._predict, (front, X[np.isfinite(measured).all(axis=1)]))
         worst, width = Y.min(axis=0), varying_range(Y)
         return int(improvements((Y - worst) / width, (there - worst) / width).argmax())
 

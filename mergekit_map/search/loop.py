@@ -133,11 +133,12 @@ def _visible_after(
     usable = fittable(study, log)
     if not rounds:
         return [e for e in usable if e.role != "front"]
-    # A requested merge may also be a point of the front. That line counts only where it
-    # came first: from a shorter search, before a round requested the merge.
+    # A requested merge may also be a point of the front, or fail again. Such a line
+    # counts only where it came first: from a shorter search, for example.
     end, earlier = 0, set[Key]()
     for index, e in enumerate(usable, start=1):
-        if e.key[0] in requested and (e.role != "front" or e.key not in earlier):
+        is_repeated = e.key in earlier and (e.failed or e.role == "front")
+        if e.key[0] in requested and not is_repeated:
             end = index
         earlier.add(e.key)
     return [*usable[:end], *(e for e in usable[end:] if e.role == "imported")]

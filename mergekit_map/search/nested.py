@@ -24,24 +24,31 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.optimize.scalarization import farthest_point_subset
-from mergekit_map.results.front import Order, axis_bounds
+from mergekit_map.results.front import Order, Readings, axis_bounds
 from mergekit_map.results.limits import Anchors, Request
-from mergekit_map.results.log import Evaluation, EvaluationLog, Role, merge_key
-from mergekit_map.results.surrogates import flat
-from mergekit_map.search.measure import matching, measure, reference_values
+from mergekit_map.results.log import (
+    Evaluation,
+    EvaluationLog,
+    MergeKey,
+    Role,
+    by_merge,
+    merge_key,
+)
+from mergekit_map.results.surrogates import flat, locate, predict
+from mergekit_map.search.finish import end_search
+from mergekit_map.search.measure import fittable, matching, measure, reference_values
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
+from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import SOUP
 
-# Measures merges on some tasks, unless they are known; returns their measurements.
-MeasureOn: TypeAlias = Callable[[Iterable[str], Iterable[Candidate]], list[Evaluation]]
 _Groups: TypeAlias = Mapping[str, Mapping[str, float]]  # coefficients of each of a pair
 
 EVALUATIONS = 20  # per pair: the paper's T
@@ -54,12 +61,17 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
     """
 
     def measure_on(
-        tasks: Iterable[str], candidates: Iterable[Candidate]
+        tasks: Iterable[str],
+        candidates: Iterable[Candidate],
+        foretold: Mapping[MergeKey, Readings] = MappingProxyType({}),
     ) -> list[Evaluation]:
         part = study.of_tasks(tasks)
         wanted = {merge_key(c): (role, c) for role, c in candidates}
-        measure(part, list(wanted.values()), evaluate, log)
+        measure(part, list(wanted.values()), evaluate, log, foretold)
         return [e for e in matching(part, log) if e.key[0] in wanted]
+
+    def known_of(tasks: Iterable[str]) -> list[Evaluation]:
+        return fittable(study.of_tasks(tasks), log)
 
     known = measure_on(study.tasks, first_candidates(study))
     readings = reference_values(study, known, log)
@@ -70,7 +82,7 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
         is_last = grouping.is_last
         of_pair = pair_study(study, pair, grouping.choice(pair), last=is_last)
         groups = {group.label: merges[group.label] for group in pair}
-        result = _search_pair(of_pair, groups, readings, measure_on)
+        result = _search_pair(of_pair, groups, readings, measure_on, known_of)
         chosen = result.front[result.selected]
         # The choice of an earlier pair is an anchor of a later one.
         role: Role = "front" if is_last else "anchor"
@@ -109,27 +121,51 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
 
 
 def _search_pair(
-    study: Study, groups: _Groups, readings: Anchors, measure_on: MeasureOn
+    study: Study,
+    groups: _Groups,
+    readings: Anchors,
+    measure_on: Callable[..., list[Evaluation]],
+    known_of: Callable[[Iterable[str]], list[Evaluation]],
 ) -> StudyResult:
     """Search as plain MAP does, in the coefficients of the pair."""
-    planned = design(study)
-    candidates = [(role, flat(merge, groups)) for role, merge in planned]
-    # Merges of a pair are the same merge of the models where they differ only in the
-    # coefficient of a group whose weights are all 0. The first of them is kept.
-    in_pair = {merge_key(flat(c, groups)): c for _, c in reversed(planned)}
-    latest = {e.key: e for e in measure_on(study.tasks, candidates)}
-    surrogates = study.fit(
-        e.model_copy(update={"coefficients": in_pair[e.key[0]]})
-        for e in latest.values()
-    )
-    front = study.predicted_front(surrogates)
-    predicted = study.predict(surrogates, front)
-    remeasured = front[farthest_point_subset(predicted, study.search.remeasure)]
-    points = [flat(study.rounded(row), groups) for row in remeasured]
-    measure_on(study.tasks, [("front", merge) for merge in points])
-    rows, selected = study.choose(surrogates, front, readings)
-    merges = [flat(study.rounded(row), groups) for row in rows]
-    return StudyResult(surrogates, merges, selected, groups)
+    names = list(next(iter(groups.values())))
+    measured: dict[MergeKey, Mapping[str, float]] = {}  # by the merge of the pair
+    asked: set[MergeKey] = set()  # later pairs may have measured others of this one
+
+    def of_models(merge: Mapping[str, float]) -> Mapping[str, float]:
+        return measured.get(merge_key(merge)) or flat(merge, groups)
+
+    def measure_all(
+        planned: Sequence[Candidate], surrogates: Mapping[str, Surrogate]
+    ) -> list[Evaluation]:
+        merges = [(role, of_models(merge)) for role, merge in planned]
+        keys = [merge_key(merge) for _, merge in merges]
+        asked.update(keys)
+        foretold: dict[MergeKey, Readings] = {}
+        if surrogates:
+            X = study.vectors(merge for _, merge in planned)
+            foretold = dict(zip(keys, predict(surrogates, X), strict=True))
+        measure_on(study.tasks, merges, foretold)
+        return in_pair(e for e in known_of(study.tasks) if e.key[0] in asked)
+
+    def in_pair(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+        """Keep the merges of the pair, in its coefficients."""
+        latest, known = by_merge(evaluations), []
+        located = locate(map(dict, latest), names, groups, study.box)
+        for by_task, row in zip(latest.values(), located, strict=True):
+            if np.isfinite(row).all():
+                merge = study.rounded(row)
+                for e in by_task.values():
+                    measured[merge_key(merge)] = e.coefficients
+                    known.append(e.model_copy(update={"coefficients": merge}))
+        return known
+
+    start = measure_all(design(study), {})
+    # In the end as whoever reads the log fits them.
+    others = lambda: in_pair(known_of(study.tasks))  # noqa: E731
+    result = end_search(study, start, readings, measure_all, others=others)
+    merges = [of_models(merge) for merge in result.front]
+    return replace(result, front=merges, groups=groups)
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,10 @@ def refinement_round(
         return []
     X = _tried(study, rounds, known)
     worst = front.Y.min(axis=0)
-    predicted = study.predict(surrogates, X[study.contains(X)])
+    found = by_merge(known)
+    is_known = np.isfinite(study.utilities(found.values())).all(axis=1)
+    there = study.vectors(map(dict, found))[is_known]
+    predicted = study.predict(surrogates, there[study.contains(there)])
     measured = (predicted - worst) / front.width
 
     def gains(outlook: _Outlook, stderrs: float) -> FloatArray:
