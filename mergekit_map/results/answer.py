@@ -159,17 +159,18 @@ def _kept(gained: Gains) -> str:
         return ""
     is_, keeps, unsure = "is", "keeps", gained.where(BASE, "noise")
     if "predicted" in gained.sources.values():
-        is_, keeps, unsure = "is predicted to be", "is predicted to keep", []
+        is_, keeps = "is predicted to be", "is predicted to keep"
+    parts = {t: share_in_words(k) for t, k in shares.items()}
+    parts |= {t: "no significant part" for t in unsure if t in shares}
     texts: list[str] = []
-    for task, share in shares.items():
+    for task, part in parts.items():
         parent = best[task].other
         gain = "the gain" if parent == task else f"{parent}'s gain"
-        part = "no significant part" if task in unsure else share_in_words(share)
         texts.append(f"{part} of {gain} on {task}")
     kept = f"{keeps} {listed(texts)}"
     if len(shares) > _NAMED:
         extremes = (pick(shares, key=shares.__getitem__) for pick in (min, max))
-        ends = (f"{share_in_words(shares[task])} ({task})" for task in extremes)
+        ends = (f"{parts[task]} ({task})" for task in extremes)
         kept = f"{keeps} {' to '.join(ends)} of the best parents' gains"
     return f"{is_} worse than the base on {_tasks(worse)}; it {kept}" if worse else kept
 

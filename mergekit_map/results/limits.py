@@ -21,6 +21,7 @@ from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
 from mergekit_map.utils.text import listed
 
 MISSED = "misses its limits"
+_AT_BEST = 1e-6  # that a prediction lacks of the best possible value
 _Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, then by name
 
 # Limits that are mistakes: so many ranges of the models above all of them, as 0.95 for
@@ -159,9 +160,16 @@ class Request:
         return limits
 
     def lower_bounds(self, limits: Mapping[str, Limit]) -> FloatArray:
-        """Return the limits as utilities of tasks (m,), -inf where there is none."""
+        """Return the limits as utilities of tasks (m,), -inf where there is none.
+
+        A prediction comes close to the best possible value, and never reaches it.
+        """
         utilities = {t: self.metrics[t].utility(of.value) for t, of in limits.items()}
-        return np.array([utilities.get(task, -np.inf) for task in self.metrics])
+        best = [
+            max(map(metric.utility, metric.bounds)) for metric in self.metrics.values()
+        ]
+        lower = np.array([utilities.get(task, -np.inf) for task in self.metrics])
+        return np.where(lower == best, lower - _AT_BEST, lower)
 
     def scalarization(self) -> Scalarization:
         """Return weights and limits as numbers; raises as ``limits``."""

@@ -212,7 +212,7 @@ def choose_point(
     missed = unmet_limits(chosen, predicted=True) or unmet_limits(chosen)
     if select.index is None and missed:
         raise DesignError(
-            f"no merge is predicted to keep all limits; the nearest "
+            f"no merge that keeps all limits was found; the nearest "
             f"({chosen.chosen.weights}) does not keep {missed}; "
             "relax a limit, nothing is measured again"
         )
