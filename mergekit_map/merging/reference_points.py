@@ -152,7 +152,8 @@ def _has_weights(
     config = space.config(merge)
     names = _models(space)
     places = [(entry.key[:-1], entry.model) for entry in model_entries(config)]
-    if len(places) > len(set(places)):  # a model that counts twice
+    parts, models = ({place[i] for place in places} for i in (0, 1))
+    if len(places) != len(parts) * len(models):  # twice, or not in each slice
         return False
     for entry in model_entries(config):
         leaves = [leaf for _, leaf in leaves_of(entry.weight)]

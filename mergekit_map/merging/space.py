@@ -317,8 +317,12 @@ def weight_table(
     return WeightTable(constant, slopes)
 
 
-def _find_folder(model: ModelReference, *_: object, **__: object) -> str:
+def _find_folder(
+    model: ModelReference, *_: object, ignore_lora: bool = False, **__: object
+) -> str:
     """Find a model as all else here: mergekit asks the Hub for a list, offline too."""
+    if model.lora is not None and not ignore_lora:
+        raise AssertionError("LoRA not merged")  # as mergekit's own
     return str(find_model(str(model.model)).folder)
 
 

@@ -207,11 +207,10 @@ def _unknown_names(merge: MergeConfig) -> Iterator[Problem]:
         name, kind = merge.get(key), key.removeprefix("out_").replace("_", " ")
         if not isinstance(name, str) or (kind == "chat template" and not name):
             continue
-        short = name.removeprefix("torch.") if kind == "dtype" else name
         is_template = "{" in name and len(name) >= _SHORTEST_TEMPLATE
-        if short not in known and not (kind == "chat template" and is_template):
+        if name not in known and not (kind == "chat template" and is_template):
             offered = [name for name in known if not name.startswith(PREFIX)]
-            text = f"there is no {kind} {shown(name)}; {nearest(short, offered)}"
+            text = f"there is no {kind} {shown(name)}; {nearest(name, offered)}"
             yield Problem((key,), text)
 
 

@@ -366,11 +366,8 @@ def _compare_tensors(
         cause = f"{base.name} lacks {len(odd)} of its tensors ({some(odd)})"
         if one < other:
             cause = f"it lacks {len(odd)} of the tensors of {base.name} ({some(odd)})"
-        if known:
-            advice = "mergekit leaves them out; check that they are not needed"
-            yield Finding("tensors-left-out", "warning", cause, advice)
-        else:
-            yield Finding("tensors-missing", "error", cause, _AGAIN)
+        advice = "mergekit leaves them out; check that they are not needed"
+        yield Finding("tensors-left-out", "warning", cause, advice)
     if texts:
         cause = f"{len(texts)} of its tensors have another shape: {texts[0]}"
         yield Finding("tensor-shapes", "error", cause, _UNRELATED)

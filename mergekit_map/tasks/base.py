@@ -131,7 +131,7 @@ def plain(value: Any) -> Any:
 
 def _source_hash(function: Any) -> str | None:
     try:
-        file = Path(inspect.getsourcefile(function) or "")
+        file = Path(inspect.getsourcefile(inspect.unwrap(function)) or "")
     except TypeError:  # built in, or an instance with __call__
         return None
     return sha256(file.read_bytes()) if file.is_file() else None

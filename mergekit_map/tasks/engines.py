@@ -28,7 +28,7 @@ from mergekit_map.tasks.base import fingerprint, quiet
 from mergekit_map.tasks.lm_eval_tasks import GENERATED, HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
 
-_DRAWS = "it draws its answers, which generate does alike for every merge"
+_DRAWS = "it draws its answers, or searches for them, as generate alone does"
 HF, VLLM = NAMES = ("hf", "vllm")
 # Arguments that change no answer.
 _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
@@ -100,7 +100,7 @@ def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
     requested = spec.engine
     with quiet():  # lm-eval logs options that contradict each other
         options = [normalize_gen_kwargs(request.args[1]) for request in task.requests]
-    is_random = any(found["do_sample"] for found in options)
+    is_random = any(one["do_sample"] or "num_beams" in one for one in options)
     if requested.name != "auto":
         if requested.name != HF and is_random:
             return EngineChoice(HF, _DRAWS)

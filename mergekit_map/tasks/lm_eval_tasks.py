@@ -29,6 +29,7 @@ import lm_eval.utils
 import numpy as np
 from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.api import metrics
+from lm_eval.api.task import ConfigurableTask
 from lm_eval.evaluator_utils import get_sample_size
 from lm_eval.models.dummy import DummyLM
 from lm_eval.tasks import TaskManager, _yaml_loader
@@ -447,7 +448,8 @@ def _fingerprint(
         metadata.pop("config_source", None)  # an absolute path
         prompts = [[i.request_type, i.args, i.doc_id, i.idx] for i in task.instances]
         documents = list(task.doc_iterator())
-        tasks.append([name, {**config, "metadata": metadata}, prompts, documents])
+        own = [] if type(task) is ConfigurableTask else [type(task)]
+        tasks.append([name, {**config, "metadata": metadata}, prompts, documents, *own])
     groups = [[g.name, g.aggregate_metric_list] for g in loaded["groups"].values()]
     of_run = [version("lm_eval"), subject, reading, spec.limit]
     # The version of how values are computed. Log-likelihoods are scored by us, in other

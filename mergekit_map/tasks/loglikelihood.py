@@ -325,6 +325,11 @@ def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
         except torch.OutOfMemoryError:
             if scores.tokens == 1:
                 raise
+        except Exception:  # by the code of a model that reads no trees
+            if scores.width is None:
+                raise
+            scores = replace(scores, width=None)
+            continue
         torch.cuda.empty_cache()
         scores = replace(scores, tokens=scores.tokens // 2)
         logger.info("out of memory: at most %d tokens are read at once", scores.tokens)

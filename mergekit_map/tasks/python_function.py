@@ -92,7 +92,8 @@ def load_function(
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
-    identity = ["python", 1, spec.python, spec.direction, function]
+    code = [function_name, Path(str(module.__file__)).read_bytes()]
+    identity = ["python", 1, spec.python, spec.direction, code]
     if beside := modules_beside(module):
         identity.append({name: path.read_bytes() for name, path in beside.items()})
     digest = fingerprint(*identity)

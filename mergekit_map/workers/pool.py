@@ -57,7 +57,8 @@ class Opening:
     paths: Sequence[str]  # where its modules are
     # Files of modules, and their digests, by the names that lm-eval gave them.
     sources: Mapping[str, tuple[str, str]]
-    threads: int  # of each worker
+    threads: int  # of each worker, when it measures
+    threads_of_search: int  # with which ``merge`` writes, and a worker opens the models
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
         paths=[str(project.directory), *sys.path],
         sources=files,
         threads=threads or max(1, torch.get_num_threads() // count),
+        threads_of_search=torch.get_num_threads(),
     )
 
 
@@ -68,7 +69,7 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
 
 def _open(opening: Opening) -> Worker:
     sys.path[:] = opening.paths
-    torch.set_num_threads(opening.threads)
+    torch.set_num_threads(opening.threads_of_search)  # the last bit of a sum has them
     for name, (file, known) in opening.sources.items():
         if sha256_of_file(Path(file)) != known:
             raise MergeError(f"{file} changed; start again")
@@ -81,4 +82,5 @@ def _open(opening: Opening) -> Worker:
     sys.path.append(sys.path.pop(0))  # as after a module was imported by one process
     worker = Worker(open_merges(project))
     worker.open()
+    torch.set_num_threads(opening.threads)
     return worker

@@ -199,7 +199,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
         config = parse_recipe(text)
         dtypes = {"dtype": identity.dtype, "out_dtype": identity.out_dtype}
         searched = {**identity.configuration, "merge_method": identity.method}
-        searched |= {key: name for key, name in dtypes.items() if name}
+        searched |= {k: name for k, name in dtypes.items() if name or k in config}
         config, known = (
             filled(one, identity.coefficients, identity.remainder, weights)
             for one in (config, searched)

@@ -324,7 +324,7 @@ def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> Non
         search(config, "run", workers)
 
 
-NOTHING = Opening(b"", [], [], 1)
+NOTHING = Opening(b"", [], [], 1, 1)
 
 
 class Exit:
