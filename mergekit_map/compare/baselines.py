@@ -5,8 +5,8 @@ their own papers use where nothing is tuned: TIES keeps the largest fifth of eac
 vector; DARE and DELLA keep half; where signs are elected, agreeing values are averaged
 (``normalize``), and every model has weight 1. Tuned ones take the best of a scan on the
 tasks themselves: of the scale of the merged task vector (``lambda``), and of the
-densities below. All have the base, models, dtype and tokenizer of the searched merge,
-but not its layers and filters: a baseline merges whole models.
+densities below. All have the base, models and dtype of the searched merge, but not its
+layers and filters: a baseline merges whole models. Single models have their tokenizers.
 
 Notation: ``P`` preferences among ``m`` tasks; metrics are larger is better, NaN where a
 measurement failed.

@@ -468,7 +468,8 @@ def compare_tokenizers(
     texts = [f"{k} is {mine.special[k]!r} here and {base.special[k]!r}" for k in others]
     if texts:
         cause = f"its special tokens are others: {', '.join(texts)} in {name}"
-        advice = f"the merge has those of {name}; see that it begins and ends texts"
+        advice = f"all merges, and parents beside them, have those of {name} here; see "
+        advice += "that they begin and end texts"
         yield Finding("special-tokens", "warning", cause, advice)
 
 
