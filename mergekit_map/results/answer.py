@@ -197,9 +197,10 @@ def _against(gained: Gains, label: str) -> str:
 def sample(front: Front, gained: Gains) -> str:
     """Return on which data the gains were measured."""
     sources, holdout = gained.sources, front.holdout
-    if "predicted" in sources.values():
+    if predicted := [task for task, source in sources.items() if source == "predicted"]:
         where = " on the data of the search, not on held-out data" if holdout else ""
-        return f"The values of this merge are predicted{where}."
+        some = "" if len(predicted) == len(sources) else f" on {listed(predicted)}"
+        return f"The values of this merge{some} are predicted{where}."
     searched = "Measured on the data that the search used"
     if holdout is None:
         if front.differences:
