@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from fakes import killed_at
-from runs import assert_same_weights, invoke, lines, read, stock, write_plain
+from runs import assert_same_weights, invoke, read, stock, write_plain
 from safetensors.torch import load_file
 
 NAMES = "abcd"
@@ -89,19 +88,3 @@ def test_a_merge_of_merges_is_one_recipe() -> None:
     for task in TASKS:
         value = ((shipped - targets[task]) ** 2).mean().item()
         assert chosen["measured"][task]["value"] == value
-
-
-@pytest.mark.slow
-def test_goes_on_in_the_pair_where_it_was_stopped() -> None:
-    with killed_at(18 + 14 + 2):  # anchors, the first pair, some of the second
-        invoke("search", "config.yml", "stopped", code=130)
-    assert not Path("stopped/.state/manifest.json").exists()
-
-    invoke("search", "config.yml", "stopped")
-
-    whole, resumed = (
-        [[e["coefficients"], e["task"], e["value"]] for e in lines(run)]
-        for run in ("out.run", "stopped")
-    )
-    assert resumed == whole[: len(resumed)]  # where the choice is measured once more
-    assert read("stopped/front.json")["points"] == read("out.run/front.json")["points"]
