@@ -133,6 +133,16 @@ def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
     assert {e.task: e.value for e in again}["near"] == rows[0]["near"]
 
 
+def test_with_one_task_what_was_measured_here_decides(tmp_path: Path) -> None:
+    study = make_study("xy", ["near"], ("base", "soup"), evaluations=6, remeasure=0)
+    rows = [{"x": 0.1, "y": 0.9, "near": 0.5}, {"x": 0.2, "y": 0.7, "near": 0.6}]
+
+    result, _ = run(study, tmp_path, bowl, write_csv(tmp_path / "some.csv", rows))
+
+    here = [e for e in logged(tmp_path) if e.role != "imported"]
+    assert result.front == [min(here, key=lambda e: e.value).coefficients]
+
+
 def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
     study = study_of()
     named = {"x": study.tasks["near"]}

@@ -269,6 +269,34 @@ def test_a_failure_in_any_round_stops_nothing(
     assert failed.error == ("out of memory" if outcome is broken else None)
 
 
+def test_a_merge_that_fails_again_moves_nothing(tmp_path: Path) -> None:
+    study = study_of()
+    _, merge = design(study)[-1]
+
+    def partly(c: Mapping[str, float], task: str) -> Measurement:
+        return broken() if (c, task) == (merge, "two") else rippled(c, task)
+
+    run(study, tmp_path, partly)
+    before, again = (tmp_path / "front.json").read_bytes(), Recorder(partly)
+    run(study, tmp_path, again)
+
+    assert len(again.calls) == 1
+    assert (tmp_path / "front.json").read_bytes() == before
+
+
+def test_choices_within_limits_that_were_measured_are_points_of_the_front(
+    tmp_path: Path,
+) -> None:
+    select = SelectSpec(require={"one": 1.05}, prefer={"two": 1})
+
+    run(study_of(select=select), tmp_path, rippled)
+
+    points = {merge_key(p.coefficients) for p in front_of(tmp_path).points}
+    chosen = {e.key[0] for e in logged(tmp_path) if e.role == "front"}
+    assert len(chosen) >= 2
+    assert chosen <= points
+
+
 def test_what_only_judged_a_search_is_no_measurement_of_it() -> None:
     study, corner = make_study("ab", "t"), {"a": 1.0, "b": 1.0}
     judged = line(corner, "t", role="front")
@@ -276,3 +304,6 @@ def test_what_only_judged_a_search_is_no_measurement_of_it() -> None:
 
     for known, missing in ((judged, True), (foretold, False)):
         assert bool(missing_of(study, [("refinement", corner)], [known])) is missing
+    imported = [changed(judged, role="imported")]
+    assert missing_of(study, [("front", corner)], imported)
+    assert not missing_of(study, [("refinement", corner)], imported)

@@ -292,6 +292,7 @@ def test_a_search_stays_within_its_budget(
     roles = [e.role for e in logged(tmp_path)]
     assert roles.count("front") >= len(METRICS)
     assert search(study).asked == []
+    assert not front_of(tmp_path).ending.trusted
 
 
 def test_a_budget_does_not_count_what_was_taken_over(

@@ -201,6 +201,16 @@ def test_without_measured_noise_all_points_count_alike(
     np.testing.assert_allclose(fitted.predict(Z), equal.predict(Z), rtol=1e-12)
 
 
+def test_the_unit_of_a_metric_scales_its_predictions_alone() -> None:
+    X, y = noisy_data(BOUNDED)
+    noise = dict.fromkeys(("stderr", "sampling"), np.linspace(0.01, 0.1, len(y)))
+    one, other = (
+        fit(X, k * y, Link(0, k), "auto", **{key: k * e for key, e in noise.items()})
+        for k in (1, 100)
+    )
+    np.testing.assert_allclose(other.predict(X), 100 * one.predict(X), rtol=1e-6)
+
+
 def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth() -> None:
     Z = np.random.default_rng(9).uniform(size=(64, 2))
     errors: dict[bool, list[float]] = {False: [], True: []}
