@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 SECRET = "merge_method: linear  # the secret of somebody else\n"
 SELECT, REPORT, MERGE = ["select", "run"], ["report", "run"], ["merge", "run", "out"]
-WEIGHTS = "model.safetensors"
+WEIGHTS, TOKENS = "model.safetensors", "tokenizer_config.json"
 TENSOR = "model.layers.0.mlp.up_proj.weight"
 
 Damage = Callable[[Path], Any]  # of a folder
@@ -309,14 +309,8 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "link to itself": (linked, "model.safetensors"),
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
     "a private file": (lambda m: private(m / "chat_template.jinja"), "is a link to"),
-    "a private file below": (
-        lambda m: private(m / "additional_chat_templates" / "x.jinja"),
-        "is a link to",
-    ),
-    "a named vocabulary": (
-        edit_json("tokenizer_config.json", vocab="secret.txt"),
-        "names a file",
-    ),
+    "a private file below": (lambda m: private(m / "a" / "x.jinja"), "is a link to"),
+    "a vocabulary elsewhere": (edit_json(TOKENS, vocab="secret.txt"), "names a file"),
     "no tokenizer": (lambda m: linked(m, "tokenizer.json"), "cannot be loaded"),
 }
 

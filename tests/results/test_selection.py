@@ -251,7 +251,6 @@ def chosen_by(**options: Any) -> int:
         # At least where larger is better, at most where smaller is.
         ({"require": {"math": 0.6, "text": 0.35}}, 2),  # the best code
         ({"require": {"code": 2.4, "text": 0.45}}, 1),  # the best math
-        ({"require": {"math": 0.62}, "knee": True}, 1),
         ({"require": {"math": 0.65, "code": 2.4}}, 1),  # which lies on both
         ({"require": {"math": 0.1, "code": 9, "text": 0.1}}, 2),  # all are named: as {}
     ],

@@ -15,7 +15,7 @@ from fakes import Recorder, changed, front_of, line, logged, make_study, run
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.results.front import Reading
-from mergekit_map.results.log import by_merge, merge_key, open_log
+from mergekit_map.results.log import ASSESSING, by_merge, merge_key, open_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import fit_again, predict
 from mergekit_map.search.checks import forecast
@@ -217,8 +217,8 @@ def test_all_that_was_measured_is_fitted_in_the_end_and_rivals_never(
     assert fits == [n_measured, n_measured]
 
     rivals = [
-        changed(e, role=role, value=e.value - 5, coefficients={"a": x, "b": 0.41})
-        for role, x in (("opponent", 0.31), ("baseline", 0.62), ("checkpoint", 0.93))
+        changed(e, role=role, value=e.value - 5, coefficients={"a": x / 7, "b": 0.41})
+        for x, role in enumerate(sorted(ASSESSING), start=1)
         for e in logged(whole)[:2]
     ]
     (tmp_path / "evaluations.jsonl").write_bytes(b"".join(lines_of(whole)))
