@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 import yaml
-from model_files import edit_config, edit_tensors
+from model_files import edit_config, edit_json, edit_tensors
 from run_v1 import DATA
 from runs import change_json, invoke, set_at, write_plain, write_texts
 from safetensors.torch import load_file
 
 SECRET = "merge_method: linear  # the secret of somebody else\n"
 SELECT, REPORT, MERGE = ["select", "run"], ["report", "run"], ["merge", "run", "out"]
-WEIGHTS = "model.safetensors"
+WEIGHTS, TOKENS = "model.safetensors", "tokenizer_config.json"
 TENSOR = "model.layers.0.mlp.up_proj.weight"
 
 Damage = Callable[[Path], Any]  # of a folder
@@ -209,6 +209,7 @@ NAN, INF, LARGE = float("nan"), float("inf"), 1e51
         ("front.json", ("tasks", "code", "range"), [5, 1]),
         ("front.json", ("border",), [{"coefficient": "nobody", "end": 1.0}]),
         ("front.json", ("groups",), {"one": {"nobody": 1.0}}),
+        ("manifest.json", ("merge",), "../x"),
         ("manifest.json", (*IDENTITY, "models"), {"a\x1b": "1"}),
         ("manifest.json", (*IDENTITY, "coefficients"), {"a": [["models", -1]]}),
         ("manifest.json", (*IDENTITY, "configuration"), {"x": [INF]}),
@@ -288,6 +289,11 @@ def linked(model: Path, name: str = WEIGHTS) -> None:
     (model / name).symlink_to(name)
 
 
+def private(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(Path("secret.txt").resolve())
+
+
 MODELS: dict[str, tuple[Damage, str]] = {
     "pickle": (pickled, "pickled weights"),
     "renamed pickle": (raw(lambda _: pickle.dumps(Evil())), "be read as safetensors"),
@@ -302,10 +308,9 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "no heads": (edit_config(num_attention_heads=0), "transformers cannot"),
     "link to itself": (linked, "model.safetensors"),
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
-    "a private file": (
-        lambda m: (m / "chat_template.jinja").symlink_to(Path("secret.txt").resolve()),
-        "is a link to",
-    ),
+    "a private file": (lambda m: private(m / "chat_template.jinja"), "is a link to"),
+    "a private file below": (lambda m: private(m / "a" / "x.jinja"), "is a link to"),
+    "a vocabulary elsewhere": (edit_json(TOKENS, vocab="secret.txt"), "names a file"),
     "no tokenizer": (lambda m: linked(m, "tokenizer.json"), "cannot be loaded"),
 }
 

@@ -42,13 +42,10 @@ def test_what_was_chosen_last_is_still_chosen() -> None:
 @pytest.mark.parametrize(
     ("choice", "index"),
     [
-        (("--prefer", "code=1"), 0),
         (("--prefer", "greeting=1"), 9),
-        (("--index", "5"), 5),
         # Of the points alone: that version fitted otherwise.
         (("--require", "greeting=0.5"), 5),
         (("--require", "code=50%"), 2),
-        (("--knee",), 5),
     ],
 )
 def test_another_point_can_be_selected(choice: tuple[str, ...], index: int) -> None:

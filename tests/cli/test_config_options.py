@@ -83,11 +83,15 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
         "prefer": {"fr": 2, "german": 1},
     }
 
-    invoke("search", "s.yml", "s", "--evaluations", "7", "--require", "fr=5.7")
+    limits = ["--require", "fr=5.7", "--require", "german=9"]
+    invoke("search", "s.yml", "s", "--evaluations", "7", *limits)
 
     found = yaml.safe_load(Path("s/config.yml").read_text())
     assert found["map"]["search"] == {"evaluations": 7, "hours": 0.5}
-    assert found["map"]["select"] == {**block["select"], "require": {"fr": 5.7}}
+    assert found["map"]["select"] == {
+        **block["select"],
+        "require": {"fr": 5.7, "german": 9},
+    }
     assert yaml.safe_load(Path("s.yml").read_text()) == written  # is the user's
 
 

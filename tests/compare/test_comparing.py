@@ -34,7 +34,6 @@ class Compared:
     """A search that was compared, stopped twice on the way."""
 
     run: Path
-    front: dict[str, Any]  # before
     searched: int  # lines of the log before
     output: str
 
@@ -55,7 +54,6 @@ def compared(family: dict[str, Path], module_folder: Path) -> Iterator[Compared]
         patch.setattr(baselines, "SCALARS", SCALARS)
         patch.setattr(baselines, "SCALES", SCALES)
         invoke("search", "config.yml", run)
-        front = read(run / "front.json")
         searched = len(lines(run))
         # Within MOEA/D, after random merges on both tasks, then within a scan.
         for stop, kind in ((2 * BUDGET + 6, "opponent"), (3, "baseline")):
@@ -63,7 +61,7 @@ def compared(family: dict[str, Path], module_folder: Path) -> Iterator[Compared]
                 stop_after(stopping, stop, kind)
                 assert "\nstopped; to go on" in compare(run, code=130)
         assert not (run / "compare").exists()
-        yield Compared(run, front, searched, compare(run))
+        yield Compared(run, searched, compare(run))
 
 
 def compare(*runs: Path, more: tuple[str, ...] = (), code: int = 0) -> str:
@@ -89,10 +87,6 @@ def stop_after(patch: pytest.MonkeyPatch, count: int, kind: str = "") -> None:
 def rows(folder: Path, name: str) -> list[dict[str, str]]:
     with (folder / f"{name}.csv").open() as file:
         return list(csv.DictReader(file))
-
-
-def copied(compared: Compared, folder: Path) -> Path:
-    return Path(shutil.copytree(compared.run, folder / "copy"))
 
 
 def test_nothing_is_measured_twice(compared: Compared) -> None:
@@ -192,25 +186,8 @@ def test_a_finished_comparison_loads_no_model_and_writes_the_same(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_later_search_finds_the_same_front(
-    compared: Compared, tmp_path: Path
-) -> None:
-    run = copied(compared, tmp_path)
-
-    invoke("search", run / "config.yml", run)
-
-    assert len(lines(run)) == len(lines(compared.run))
-    later = read(run / "front.json")
-    for old, new in zip(compared.front["points"], later["points"], strict=True):
-        assert new["coefficients"] == old["coefficients"]
-        assert new["predicted"] == old["predicted"]
-    assert later["selected"] == compared.front["selected"]
-    for task, about in compared.front["tasks"].items():
-        assert later["tasks"][task]["fit"] == about["fit"]
-
-
 def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
-    other = copied(compared, tmp_path)
+    other = shutil.copytree(compared.run, tmp_path / "copy")
     both = ("--out", str(tmp_path / "both"), "--opponents", "random")
 
     output = compare(compared.run, other, more=both)

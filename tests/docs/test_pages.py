@@ -104,17 +104,6 @@ def test_configurations_are_valid(validator: jsonschema.Draft202012Validator) ->
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_keys_of_the_map_block_named_in_passing_are_accepted(
-    page: str, validator: jsonschema.Draft202012Validator
-) -> None:
-    keys = re.findall(r"`(search|select|merge|backend): ([^`]+)`", text(page))
-
-    for key, value in keys:
-        part = {key: yaml.safe_load(value.replace("{...}", "{}"))}
-        validator.validate(completed(part))
-
-
-@pytest.mark.parametrize("page", PAGES)
 def test_every_link_inside_the_repository_leads_somewhere(page: str) -> None:
     for link in links(page):
         target, _, heading = link.partition("#")

@@ -26,6 +26,14 @@ def sliced(*ranges: list[int]) -> dict[str, Any]:
     return {**content, "slices": slices}
 
 
+def apart() -> dict[str, Any]:
+    """Merge the base with another model in each of two slices."""
+    content = sliced([0, 4], [4, 8])
+    for model, part in zip((2, 1), content["slices"], strict=True):
+        del part["sources"][model]
+    return content
+
+
 def added(model: Any, **more: Any) -> dict[str, Any]:
     return merge("task_arithmetic", model, "y/two", **more)
 
@@ -50,6 +58,7 @@ def dense(model: str, density: float) -> dict[str, Any]:
         (sliced([0, 4], [4, 8]), EVERY),
         (sliced([0, 6], [2, 8]), []),
         (sliced([0, 4]), []),
+        (apart(), []),
         (added("x/one", slices=None), EVERY),
     ],
 )

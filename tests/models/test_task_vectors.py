@@ -167,6 +167,7 @@ def test_an_adapter_is_merged_as_peft_merges_it(
     family: dict[str, Path], tmp_path: Path, dtype: torch.dtype
 ) -> None:
     settings = {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}
+    settings |= {"use_rslora": True, "rank_pattern": {"layers.0.self_attn.q_proj": 2}}
     model = transformers.LlamaForCausalLM.from_pretrained(family["base"], dtype=dtype)
     model.save_pretrained(tmp_path / "base")
 

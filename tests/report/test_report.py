@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import files_of, invoke, lines, read
+from runs import lines, read
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import write_fronts_report
@@ -38,18 +38,6 @@ def content_of(run: Path | FinishedSearch) -> dict[str, Any]:
 def two(finished_run: Make, tmp_path: Path) -> Path:
     """A copy of a search of two tasks, to be changed."""
     return Path(shutil.copytree(finished_run("two"), tmp_path / "run"))
-
-
-@pytest.mark.slow
-def test_writes_a_page_and_leaves_nothing_else(two: Path) -> None:
-    before = files_of(two)
-
-    result = invoke("report", two)
-
-    assert f"{two}/report.html (" in result.output
-    after = files_of(two)
-    assert after.keys() == {*before, "report.html"}
-    assert {k for k in before if after[k] != before[k]} <= {"front.png"}
 
 
 def test_a_page_takes_the_place_of_a_page_and_of_no_other_file(two: Path) -> None:

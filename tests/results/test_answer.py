@@ -29,6 +29,20 @@ def test_one_sentence_decides() -> None:
     )
 
 
+def test_of_many_shares_the_smallest_and_the_largest_are_named() -> None:
+    values = (0.2, 0.3, 0.4, 0.5, 0.6)
+    tasks = {f"t{i}": MATH for i in range(5)}
+    row, base, one = ([(x, 0.001) for x in xs] for xs in (values, [0.1] * 5, [0.5] * 5))
+    select = {"prefer": {"t4": 1}}
+
+    found = make_front(
+        [(row, row)], {"base": base, "one": one}, tasks=tasks, select=select
+    )
+
+    expected = "keeps 25 % (t0) to 125 % (t4) of the best parents' gains"
+    assert expected in answer(found).headline
+
+
 @pytest.mark.parametrize(
     ("measured", "select", "expected"),
     [
@@ -205,10 +219,13 @@ def test_what_changes_a_decision_is_a_finding_and_the_rest_a_detail() -> None:
     good = {
         "math": {**MATH, "fit": {**fit, "n": 9, "loo_r2": 0.97, "front_error": 0.03}}
     }
-    found = answer(make_front(points, tasks=good, border=[border]))
+    bounds = {"a": [0, 1], "b": [0, 1]}
+    for b, wider in ([0, 1], "a=0:1.2"), ([0, 2], "a=0:1.2,b=0:2"):
+        more = {"border": [border], "coefficients": {**bounds, "b": b}}
+        found = answer(make_front(points, tasks=good, **more))
 
-    assert "improve the front (hypervolume +2 %): " in found.findings[0]
-    assert found.wider_bounds == "a=0:1.2"
+        assert "improve the front (hypervolume +2 %): " in found.findings[0]
+        assert found.wider_bounds == wider
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -249,15 +247,10 @@ def chosen_by(**options: Any) -> int:
 @pytest.mark.parametrize(
     ("options", "index"),
     [
-        ({}, 2),
         ({"prefer": {"math": 1}}, 0),
-        ({"prefer": {"code": 1}, "scalarization": "achievement"}, 3),
-        ({"index": 3}, 3),
-        ({"knee": True}, 2),
         # At least where larger is better, at most where smaller is.
         ({"require": {"math": 0.6, "text": 0.35}}, 2),  # the best code
         ({"require": {"code": 2.4, "text": 0.45}}, 1),  # the best math
-        ({"require": {"math": 0.62}, "knee": True}, 1),
         ({"require": {"math": 0.65, "code": 2.4}}, 1),  # which lies on both
         ({"require": {"math": 0.1, "code": 9, "text": 0.1}}, 2),  # all are named: as {}
     ],
@@ -330,10 +323,3 @@ def test_a_limit_of_a_rival_allows_for_two_standard_errors_of_the_difference() -
 
     wanted = {"math": 0.22 - 0.02, "code": 4.9 + 0.2, "text": 0.4 - 0.04}
     assert limits_of(anchors, not_worse_than="base") == pytest.approx(wanted)
-
-
-def test_the_study_of_choices_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    _, found = importlib.import_module("choice").simulate(0)
-
-    assert (found["advice"], found["dominated"]) == (MERGE, False)

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, bowls, changed, logged, make_study, run
+from fakes import IDEAL, LOSS, bowls, changed, line, logged, make_study, run
 from quick_fronts import fronts_of_few_points
+from surrogate_data import IDENTITY, fit, noisy_data, unit
 
-from mergekit_map.results.surrogates import fit_again, locate, merge_at
+from mergekit_map.results import surrogates
+from mergekit_map.results.surrogates import fit_again, fit_all, locate, merge_at
 from mergekit_map.search.finish import found_front
 from mergekit_map.types import Measurement
 
@@ -82,19 +84,33 @@ BENT: list[Callable[[int], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("bend", BENT)
 def test_a_log_that_nobody_measured_still_predicts_numbers(
-    tmp_path: Path, bend: Any
+    tmp_path: Path, bend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, front, log = searched(tmp_path, evaluations=12)
+    monkeypatch.setattr(surrogates, "_agree_with_front", lambda *_: True)
 
     bent = [changed(e, **bend(i)) for i, e in enumerate(log)]
-    for surrogate in fit_again(front, bent).values():
+    found = fit_again(front, bent)
+    assert found.keys() == {*IDEAL}
+    for surrogate in found.values():
         for numbers in (surrogate.predict(X), surrogate.stderr(X)):
             assert np.isfinite(numbers).all()
 
 
 def test_what_cannot_be_fitted_has_no_surrogates(tmp_path: Path) -> None:
     _, front, log = searched(tmp_path, evaluations=12)
-    places = ({"a": x, "b": x} for x in np.linspace(0, 1, 1001).tolist())
 
     assert fit_again(front, log[:2]) == {}
-    assert fit_again(front, [changed(log[0], coefficients=c) for c in places]) == {}
+
+
+def test_the_choice_of_documents_is_no_part_of_the_noise_beside_it() -> None:
+    noise, (places, y) = {"stderr": 0.5, "sampling": 0.4}, noisy_data(IDENTITY)
+    values = zip(places.tolist(), y.tolist(), strict=True)
+    lines = [line(dict(zip("ab", x, strict=True)), "t", v, **noise) for x, v in values]
+
+    found = fit_all({"t": LOSS}, unit(2), "auto", places, lines)["t"]
+
+    apart = {"stderr": np.full(14, 0.3), "sampling": np.full(14, 0.4)}
+    expected = fit(places, y, kind="auto", **apart)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-6)
+    np.testing.assert_allclose(found.stderr(X), expected.stderr(X), rtol=1e-6)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes import line, make_study
+from fakes import bowls, line, make_study
 from surrogate_data import fit
 
 from mergekit_map.results.front import UNKNOWN, Reading
+from mergekit_map.results.limits import Anchors
 from mergekit_map.results.log import Evaluation
-from mergekit_map.search.finish import found_front
-from mergekit_map.search.study import StudyResult
+from mergekit_map.search.finish import end_search, found_front
+from mergekit_map.search.measure import reference_values
+from mergekit_map.search.study import Candidate, StudyResult
 from mergekit_map.surrogates.quadratic import Link
 from mergekit_map.types import Metric
 
@@ -98,3 +102,28 @@ def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
     assert [first.measured[t].value for t in ("one", "two")] == [7.0, 6.0]
     assert second.coefficients == {"a": 0.7}
     assert second.measured == {"one": UNKNOWN, "two": Reading.of(5.0, 0.1)}
+
+
+def test_reference_values_are_of_merges_and_of_models_on_disk() -> None:
+    study = make_study("a", ["one"], ("base",), SCORE)
+    study = replace(study, on_disk=study.of_models({"soup": {"a": 0.5}}, "linear"))
+    log = [evaluation(0.0, "one", 1.0), evaluation(0.5, "one", 2.0, merge="linear")]
+
+    found = reference_values(study, log[:1], log)
+
+    assert found.values == {"base": {"one": 1.0}, "soup": {"one": 2.0}}
+    assert found.noise == {"one": 0.1}
+
+
+def test_a_failure_never_replaces_a_value() -> None:
+    study = make_study("ab", ["near_a"], remeasure=0)
+    places = np.random.default_rng(0).uniform(size=(8, 2)).tolist()
+    merges = [dict(zip("ab", place, strict=True)) for place in places]
+    known = [line(c, "near_a", bowls(c, "near_a").value) for c in merges]
+
+    def failing(planned: Sequence[Candidate], _: object) -> list[Evaluation]:
+        return [line(merge, "near_a", math.nan) for _, merge in planned]
+
+    found = end_search(study, known, Anchors({}), failing)
+
+    assert found.surrogates["near_a"].quality.n == len(known)

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from fakes import Recorder, logged, make_study
-from runs import invoke, read, write_plain
+from runs import invoke, write_plain
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.log import open_log
@@ -133,6 +133,16 @@ def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
     assert {e.task: e.value for e in again}["near"] == rows[0]["near"]
 
 
+def test_with_one_task_what_was_measured_here_decides(tmp_path: Path) -> None:
+    study = make_study("xy", ["near"], ("base", "soup"), evaluations=6, remeasure=0)
+    rows = [{"x": 0.1, "y": 0.9, "near": 0.5}, {"x": 0.2, "y": 0.7, "near": 0.6}]
+
+    result, _ = run(study, tmp_path, bowl, write_csv(tmp_path / "some.csv", rows))
+
+    here = [e for e in logged(tmp_path) if e.role != "imported"]
+    assert result.front == [min(here, key=lambda e: e.value).coefficients]
+
+
 def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
     study = study_of()
     named = {"x": study.tasks["near"]}
@@ -192,31 +202,15 @@ def test_lists_what_is_wrong_with_a_file(
         read_imported(file, study_of())
 
 
-QUADRATIC = """
-def one(model, tokenizer):
-    return 1 + (100 * model.lm_head.weight[0, 0].item() - 1) ** 2
-def two(model, tokenizer):
-    return 1 + (100 * model.lm_head.weight[1, 1].item() - 2) ** 2
-"""
+def test_the_command_imports_unless_a_search_is_nested(family: dict[str, Path]) -> None:
+    write_plain(family)
+    rows = [{"a": 0.25, "b": 0.5, "one": 1.0, "two": 1.0}]
+    write_csv(Path("all.csv"), rows)
 
+    result = invoke("search", "config.yml", "run", "--import", "all.csv")
 
-@pytest.mark.slow
-def test_the_command_imports_and_measures_the_front_alone(
-    family: dict[str, Path],
-) -> None:
-    write_plain(family, code=QUADRATIC, evaluations=10, remeasure=2, refine=False)
-    invoke("search", "config.yml", "whole")
-    lines = [e for e in logged(Path("whole")) if e.role != "front"]
-    rows: dict[Any, dict[str, Any]] = {}
-    for e in lines:
-        rows.setdefault(e.key[0], {**e.coefficients})[e.task] = e.value
-    write_csv(Path("all.csv"), list(rows.values()))
-
-    result = invoke("search", "config.yml", "again", "--import", "all.csv")
-
-    assert "20 measurements of 10 merges imported" in " ".join(result.stderr.split())
-    assert read("again/front.json") == read("whole/front.json")
-    assert {e.role for e in logged(Path("again"))} == {"imported", "front"}
-    write_plain(family, code=QUADRATIC, evaluations=10, strategy="nested")
+    assert "2 measurements of 1 merges imported" in " ".join(result.stderr.split())
+    assert [e.value for e in logged(Path("run")) if e.role == "imported"] == [1.0, 1.0]
+    write_plain(family, strategy="nested")
     refused = invoke("search", "config.yml", "new", "--import", "all.csv", code=2)
     assert "'nested' chooses all of its merges" in " ".join(refused.output.split())

@@ -122,23 +122,6 @@ def searched(
     return front_of(path)
 
 
-def test_limits_that_only_a_merge_between_the_points_keeps_are_kept(
-    tmp_path: Path,
-) -> None:
-    # All weights alike give every task (1 - w)^2 + 3 w^2, at best 0.75.
-    limits = dict.fromkeys("abcd", 0.75 * 1.001)
-
-    front = searched(SelectSpec(require=limits), tmp_path, "abcd")
-
-    others = front.utilities(front.points[:-1], "predicted")
-    assert not (others >= -0.75 * 1.001).all(axis=1).any()
-    assert front.selected == len(front.points) - 1
-    chosen = front.chosen
-    assert list(chosen.coefficients.values()) == pytest.approx([1 / 4] * 4, abs=0.02)
-    assert chosen.is_measured(*"abcd")
-    assert unmet_limits(front) == ""
-
-
 def test_a_limit_that_nothing_keeps_ends_a_search_all_the_same(tmp_path: Path) -> None:
     # The best of all three alike is 2 / 3 at 1 / 3.
     front = searched(SelectSpec(require=dict.fromkeys("abc", 0.6)), tmp_path)

@@ -154,7 +154,7 @@ def test_a_constant_metric_is_certain(kind: Kind, link: Link, value: float) -> N
     found = fit(X, np.full(12, value), Link(link.lower - 3, link.upper), kind)
 
     np.testing.assert_allclose(found.predict(X), value, atol=1e-6)
-    assert np.isfinite(found.stderr(X)).all()
+    assert (found.stderr(X) < 1e-3).all()
     assert found.quality.loo_error == 0  # a share of no range at all
     assert kind == "residual_gp" or found.quality.r2 == found.quality.loo_r2 == 1.0
 
@@ -199,6 +199,16 @@ def test_without_measured_noise_all_points_count_alike(
     equal = fit(X, y, stderr=np.ones(14))
 
     np.testing.assert_allclose(fitted.predict(Z), equal.predict(Z), rtol=1e-12)
+
+
+def test_the_unit_of_a_metric_scales_its_predictions_alone() -> None:
+    X, y = noisy_data(BOUNDED)
+    noise = dict.fromkeys(("stderr", "sampling"), np.linspace(0.01, 0.1, len(y)))
+    one, other = (
+        fit(X, k * y, Link(0, k), "auto", **{key: k * e for key, e in noise.items()})
+        for k in (1, 100)
+    )
+    np.testing.assert_allclose(other.predict(X), 100 * one.predict(X), rtol=1e-6)
 
 
 def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import io
 import math
+import runpy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -59,6 +61,16 @@ def test_equal_content_has_one_fingerprint(one: Any, other: Any) -> None:
 )
 def test_different_content_has_different_fingerprints(one: Any, other: Any) -> None:
     assert fingerprint(one) != fingerprint(other)
+
+
+def test_code_behind_a_decorator_of_another_file_counts(tmp_path: Path) -> None:
+    path, found = tmp_path / "own.py", set()
+    for value in (1, 2):
+        path.write_text(f"def score(): return {value}")
+        score = runpy.run_path(str(path))["score"]
+        found.add(fingerprint(functools.wraps(score)(lambda: None)))
+
+    assert len(found) == 2
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:

@@ -216,14 +216,16 @@ def test_the_tokens_of_a_pass_are_halved_until_it_fits(
 
     def attempt(self: Likelihoods, batch: Any, asked: Any) -> Any:
         tried.append(self.tokens)
-        if self.tokens > most:
+        if len(batch) * len(batch[0].tokens) > most:
             raise torch.OutOfMemoryError("full")
         return score(self, batch, asked)
 
     monkeypatch.setattr(Likelihoods, "score", attempt)
     most = 100
-    assert fitted(scores, requests).tokens == 64
+    found = fitted(scores, requests)
+    assert found.tokens == 64
     assert list(dict.fromkeys(tried)) == [256, 128, 64]
+    assert len(scored(found, requests)) == len(requests)
     most = 0
     with pytest.raises(torch.OutOfMemoryError, match="full"):
         fitted(scores, requests)

@@ -169,6 +169,7 @@ def test_the_folder_comes_last_on_the_path_after_importing(
     "files",
     [
         {"own_task.py": "HALF = 1 / 2"},
+        {"own_task.py": "import functools\n@functools.cache"},
         {"own_task.py": "from own_other import K", "own_other.py": "K = 1"},
         {"own_task.py": "import own_pack.deep", "own_pack/deep.py": "K = 1"},
         {"own_parts/own_task.py": "", "own_parts/__init__.py": "K = 1"},

@@ -79,6 +79,7 @@ def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
     for page in ("report.html", "surrogates.png"):
         Path("run", page).unlink(missing_ok=True)
     looked = files(Path("run"))
+    assert read_finished(Path("run")).surrogates
 
     shutil.rmtree("run")
     Path("before").rename("run")
@@ -172,28 +173,6 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
     assert look_at(Path("run")) == Path("run")
     front = read_run("run").front
     assert front.unfinished.measured > 8
-
-
-def test_what_a_merge_of_an_unfinished_search_measures_leaves_the_search_as_it_is(
-    stopped: Any,
-) -> None:
-    stopped(16, evaluations=12)
-    shutil.copytree("run", "before")
-    front = RunFolder(Path(look_at("run"))).read_front()
-    index = next(i for i, p in enumerate(front.points) if not p.is_measured(*TWO))
-    invoke("merge", "run", "merged", "--index", str(index), "--trust-run")
-    invoke("search", "config.yml", "run")
-    looked = read_finished(Path("run"))
-
-    shutil.rmtree("run")
-    Path("before").rename("run")
-    invoke("search", "config.yml", "run")
-
-    plain = read_finished(Path("run")).front
-    assert looked.surrogates
-    assert [p.coefficients for p in looked.front.points] == [
-        p.coefficients for p in plain.points
-    ]
 
 
 def test_a_point_is_not_merged_while_the_search_goes_on_or_of_a_front_before(

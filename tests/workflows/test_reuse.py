@@ -142,3 +142,12 @@ def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
 
     assert read("run/front.json")["tasks"]["low"]["fit"]["n"] >= inside > 0
     assert set(merges(lines("run")).values()) == {1}
+
+
+def test_models_that_were_renamed_are_the_same(family: Models) -> None:
+    names, before = {"x": "a", "y": "b"}, len(lines("run"))
+    renamed = {new: shutil.copytree(family[old], new) for new, old in names.items()}
+
+    said = search({**family, **renamed}, "xy")
+
+    assert f"{before} measurements of {before // 2} merges of an earlier" in said
