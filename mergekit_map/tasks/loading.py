@@ -64,7 +64,7 @@ def load_tasks(
                     loaded[name] = load_function(name, spec, directory)
         except InvalidTask as error:
             key = ("map", "tasks", name, *error.key)
-            problems += [Problem(key, text) for text in error.messages]
+            problems.append(Problem(key, str(error)))
     return loaded, problems
 
 
