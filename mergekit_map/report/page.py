@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
+import json
 import math
 import platform
 import shlex
@@ -45,7 +46,7 @@ from mergekit_map.results.surrogates import (
     read_finished,
 )
 from mergekit_map.types import NO_SINGLE_MODEL
-from mergekit_map.utils.files import StrPath, json_line, write_atomically
+from mergekit_map.utils.files import StrPath, plain, write_atomically
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
@@ -92,7 +93,7 @@ def build_page(
         plotly=plotly,
         script=script,
         # Without "<", no text in the data can end its element or open a comment.
-        content=json_line(data).replace("<", "\\u003c"),
+        content=json.dumps(plain(data), allow_nan=False).replace("<", "\\u003c"),
     )
 
 
