@@ -75,16 +75,16 @@ def prepare_tasks(
     *,
     batch_size: BatchSize = "auto",
     backend: BackendSpec | None = None,
-    generations: Generations | None = None,
+    generations: Generations,
 ) -> dict[str, PreparedTask]:
     """Tokenise and build all requests once; each result measures the present model.
 
     The model is put into evaluation mode and otherwise left alone: overwrite its
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
-    With ``generations``, tasks that have the model generate the same share it; clear
-    them when its weights change. This and a measurement raise EvaluationError, with
-    task and model, where a task cannot be measured.
+    Tasks that have the model generate the same share the ``generations``; clear them
+    when its weights change. This and a measurement raise EvaluationError, with task and
+    model, where a task cannot be measured.
     """
     model.train(mode=False)
 
@@ -94,8 +94,7 @@ def prepare_tasks(
             lm: Any = make_harness_model(model, tokenizer, batch_size)
         else:
             lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
-        if generations is not None:
-            _share_generations(lm, generations)
+        _share_generations(lm, generations)
         return lm
 
     def prepare(task: LoadedTask) -> PreparedTask:
