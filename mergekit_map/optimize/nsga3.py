@@ -57,9 +57,7 @@ _MAX_PARENTS = 256
 _MUTATION_STEPS = (0.1, 0.03, 0.01)  # shares of the box
 
 
-def compute_front(
-    predict: Predict, bounds: FloatArray, n_tasks: int, *, seed: int
-) -> FloatArray:
+def compute_front(predict: Predict, bounds: FloatArray, *, seed: int) -> FloatArray:
     """Return the non-dominated coefficients of the box with these ``bounds`` (d, 2).
 
     ``predict`` is vectorised, finite, larger is better; it is only called with points
@@ -84,8 +82,8 @@ def compute_front(
     def scores(U: FloatArray) -> FloatArray:
         return np.asarray((predict_unit(U) - worst) / width)
 
-    points = _best_per_task(scores, samples, n_tasks)
-    if n_tasks > 1:
+    points = _best_per_task(scores, samples, Y.shape[1])
+    if len(points) > 1:
         points = _search_front(scores, samples, points, seed)
     # Points that all but touch a side of the unit box move onto it.
     points = np.where(points < SAME_POINT, 0.0, points)

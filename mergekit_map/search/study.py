@@ -203,8 +203,8 @@ class Study:
 
     def predicted_front(self, surrogates: Mapping[str, Surrogate]) -> FloatArray:
         """Return the front of the surrogates within the bounds; (k, d)."""
-        predict, n_tasks = partial(self.predict, surrogates), len(surrogates)
-        return compute_front(predict, self.box, n_tasks, seed=self.search.seed)
+        predict = partial(self.predict, surrogates)
+        return compute_front(predict, self.box, seed=self.search.seed)
 
     def choose(
         self, surrogates: Mapping[str, Surrogate], front: FloatArray, anchors: Anchors
