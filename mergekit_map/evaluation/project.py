@@ -159,8 +159,7 @@ def _read_map_block(
 ) -> tuple[MapBlock | None, Mapping[str, LoadedTask], list[Problem]]:
     """Parse the map block and load its tasks, with all of their problems."""
     spec, specs, problems = parse_map_block(file)
-    backend, engine = (spec.backend, spec.engine) if spec else (None, None)
-    code = named_code(specs, backend, engine)
+    code = named_code(specs, spec)
     run = RunFolder(config.parent)
     if code and run.exists and not trust_run:
         raise ArtifactError(
