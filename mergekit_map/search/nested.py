@@ -49,8 +49,6 @@ from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import SOUP
 
-_Groups: TypeAlias = Mapping[str, Mapping[str, float]]  # coefficients of each of a pair
-
 EVALUATIONS = 20  # per pair: the paper's T
 
 
@@ -122,7 +120,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
 
 def _search_pair(
     study: Study,
-    groups: _Groups,
+    groups: Mapping[str, Mapping[str, float]],  # coefficients of each of the pair
     readings: Anchors,
     measure_on: Callable[..., list[Evaluation]],
     known_of: Callable[[Iterable[str]], list[Evaluation]],
