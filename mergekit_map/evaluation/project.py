@@ -97,11 +97,9 @@ def read_draft(
 ) -> Draft:
     """Read a configuration, load its tasks and inspect its models.
 
-    With ``download`` models are there afterwards, and their errors are problems.
-
-    Raises:
-        ArtifactError: it lies in a run folder, and names code.
-        ConfigError: the file cannot be read, or the device is not there.
+    With ``download`` models are there afterwards, and their errors are problems. Raises
+    ArtifactError for code that a run folder names, and ConfigError if the file cannot
+    be read, or the device is not there.
     """
     root = Path(directory or Path.cwd()).resolve()
     given = quiet_options(options)

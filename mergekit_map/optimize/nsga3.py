@@ -58,15 +58,12 @@ _MUTATION_STEPS = (0.1, 0.03, 0.01)  # shares of the box
 
 
 def compute_front(predict: Predict, bounds: FloatArray, *, seed: int) -> FloatArray:
-    """Return the non-dominated coefficients of the box with these ``bounds`` (d, 2).
+    """Return the non-dominated coefficients (k, d), k >= 1, of a box of bounds (d, 2).
 
     ``predict`` is vectorised, finite, larger is better; it is only called with points
-    of the box. The same seed, of NSGA-III, gives the same bytes.
-
-    Returns:
-        (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
-        same metrics, in increasing order of the first task, then of the others. For
-        one task the best point alone.
+    of the box. The same seed, of NSGA-III, gives the same bytes. No two rows predict
+    the same metrics; they are in increasing order of the first task, then of the
+    others. For one task there is the best point alone.
     """
 
     def predict_unit(U: FloatArray) -> FloatArray:

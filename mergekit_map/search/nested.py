@@ -53,10 +53,7 @@ EVALUATIONS = 20  # per pair: the paper's T
 
 
 def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
-    """Merge pair after pair; measure what the log does not have yet.
-
-    The result is that of the last pair, as coefficients of the study.
-    """
+    """Merge pair after pair; return the last result, as coefficients of the study."""
 
     def measure_on(
         tasks: Iterable[str],
@@ -327,11 +324,7 @@ def _task_shares(study: Study) -> dict[str, float]:
 
 
 def best_models(Y: FloatArray) -> IntArray:
-    """Return the best model of each task; (m,), ties go to the first.
-
-    A model that could not be measured is never the best, unless none could be: then the
-    first one is.
-    """
+    """Return each task's best measured model (m,), the first if equal or all failed."""
     return np.asarray(np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0))
 
 
