@@ -185,7 +185,7 @@ def plain_process(truth: Truth, budget: int, seed: int) -> Any:
     def predict(points: Array) -> Array:
         return np.column_stack([process.predict(points / upper) for process in fits])
 
-    front = compute_front(predict, truth.bounds, len(fits), seed=seed)
+    front = compute_front(predict, truth.bounds, seed=seed)
     return X, front[farthest_point_subset(predict(front), len(front))]
 
 

@@ -104,10 +104,10 @@ class Reference:
 
     def __init__(self, truth: Truth, preferences: Array) -> None:
         """Look for what is best at all by preferences (P, m)."""
-        d, m = len(truth.bounds), len(truth.names)
+        d = len(truth.bounds)
         self._truth, self._preferences = truth, preferences
         if truth.metric is LOSS:
-            found = compute_front(truth.utilities, truth.bounds, m, seed=0)
+            found = compute_front(truth.utilities, truth.bounds, seed=0)
         else:  # it has steps
             found = qmc.Sobol(d, scramble=False).random_base2(DENSE)
             found = found * truth.bounds[:, 1]

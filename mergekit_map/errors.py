@@ -27,15 +27,12 @@ class InvalidTask(ConfigError):
     Its key is inside the task: ``("perplexity", "file")``, or ``()``.
     """
 
-    def __init__(
-        self, key: tuple[str | int, ...], messages: str | Iterable[str]
-    ) -> None:
+    def __init__(self, key: tuple[str | int, ...], message: str) -> None:
         self.key = key
-        self.messages = (messages,) if isinstance(messages, str) else tuple(messages)
-        super().__init__("\n".join(self.messages))
+        super().__init__(message)
 
     def __reduce__(self) -> tuple[type[InvalidTask], tuple[object, ...]]:
-        return InvalidTask, (self.key, self.messages)  # as a worker sends it
+        return InvalidTask, (self.key, str(self))  # as a worker sends it
 
 
 class DesignError(MapError):

@@ -131,7 +131,7 @@ class Bench:
     ) -> PreparedTask:
         """Prepare a task for the model, or for another one."""
         loaded = self.load(**task) if isinstance(task, Mapping) else task
-        options = {"batch_size": 8, **options}
+        options = {"batch_size": 8, "generations": {}, **options}
         tokenizer = options.pop("tokenizer", self.tokenizer)
         model = model or self.model
         return prepare_tasks({"mine": loaded}, model, tokenizer, **options)["mine"]

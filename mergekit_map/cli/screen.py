@@ -179,8 +179,7 @@ def trust_options(config: Path) -> list[str]:
     from mergekit_map.config.yaml_file import read_yaml
 
     block, tasks, _ = parse_map_block(read_yaml(config))
-    has_code = block is not None and named_code(tasks, block.backend, block.engine)
-    return ["--trust-run"] if has_code else []
+    return ["--trust-run"] if block is not None and named_code(tasks, block) else []
 
 
 class _Stderr(Console):

@@ -49,10 +49,9 @@ def win_rate(ours: FloatArray, theirs: FloatArray) -> float:
 def generational_distance(front: FloatArray, reference: FloatArray) -> float:
     """Return the generational distance to a reference, as the paper's appendix.
 
-    GD = sqrt(sum of squared distances to the nearest reference point) / n, in the
-    metrics' own units: tasks of different units are to be normalised first. It shrinks
-    with the number of points. With the two exchanged it is the inverted distance: how
-    well the front covers the reference.
+    GD = sqrt(sum of squared distances to the nearest reference point) / n, which
+    shrinks with n, in the metrics' own units: normalise different ones first. With the
+    two exchanged it is the inverted distance.
     """
     nearest = cdist(front, reference).min(axis=1)
     return float(np.linalg.norm(nearest) / len(nearest))
@@ -61,11 +60,10 @@ def generational_distance(front: FloatArray, reference: FloatArray) -> float:
 def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     """Return a front's hypervolume as a share of that of a reference front.
 
-    Every task is scaled by the reference's ideal (0) and nadir (1), and volumes reach
-    to 1.1, so that the ends of a front count. A point beyond that in any task adds
-    nothing; one better than the ideal counts in full, so the ratio may exceed 1. A task
-    that is constant over the reference has no unit there: it is scaled by its range
-    over both fronts together. Exact up to 5 tasks; beyond, the deterministic
+    Tasks are scaled by the reference's ideal (0) and nadir (1), one that is constant
+    there by its range over both fronts. Volumes reach to 1.1, so that the ends of a
+    front count; what lies beyond adds nothing. Points better than the ideal count in
+    full: the share may exceed 1. Exact up to 5 tasks; beyond, the deterministic
     approximation of moocore (off by about 0.0005 of the value with 8 tasks).
     """
     ideal, width = reference.max(axis=0), np.ptp(reference, axis=0)

@@ -225,17 +225,13 @@ class BackendSpec(Strict):
     """Arguments of the model class."""
 
 
-def named_code(
-    tasks: Mapping[str, TaskSpec],
-    backend: BackendSpec | None,
-    engine: EngineSpec | None,
-) -> list[str]:
+def named_code(tasks: Mapping[str, TaskSpec], block: MapBlock | None) -> list[str]:
     """List what a configuration runs, which a stranger may have written."""
     code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
-    if backend is not None:
+    if block is not None and block.backend is not None:
         code.append("the backend")
-    if engine is not None and engine.args:
-        code.append(f"what vLLM is opened with ({', '.join(engine.args)})")
+    if block is not None and block.engine.args:
+        code.append(f"what vLLM is opened with ({', '.join(block.engine.args)})")
     return code
 
 

@@ -183,10 +183,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
 
 @contextmanager
 def open_merges(project: Project) -> Iterator[Merges]:
-    """Open the merges in Hugging Face's model, vLLM, or both side by side.
-
-    Merges of models that were replaced meanwhile are refused.
-    """
+    """Open the merges in transformers, vLLM, or both; refuse models replaced since."""
 
     def open_hugging_face(part: Project) -> Engine:
         if project.spec.merge == "disk":
@@ -228,10 +225,7 @@ def _by_engine(
 
 @contextmanager
 def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
-    """Yield merges whose tasks are each measured by their own engine, given by task.
-
-    A merge is written to an engine when one of its tasks is measured.
-    """
+    """Yield merges that are written to an engine when one of its tasks is measured."""
     with ExitStack() as stack:
         workers = {id(engine): Worker(engine) for engine in engines.values()}
         for worker in workers.values():

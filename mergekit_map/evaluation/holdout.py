@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 
@@ -29,10 +29,6 @@ from mergekit_map.search.study import Candidate, Evaluator, Study
 from mergekit_map.tasks.base import PreparedTask
 from mergekit_map.types import Documents, Measurement
 from mergekit_map.utils.files import digest
-
-# Returns an evaluator of held-out documents, from its folder of samples and the
-# definitions of the tasks.
-OnHeldOut: TypeAlias = Callable[[Path, Mapping[str, str]], Evaluator]
 
 _LEAST = 2  # documents on either side: of one, no standard error is known
 
@@ -110,12 +106,13 @@ class HeldOut:
 def measure_held_out(
     study: Study,
     merges: Iterable[Mapping[str, float]],
-    on_held_out: OnHeldOut,
+    on_held_out: Callable[[Path, Mapping[str, str]], Evaluator],
     log: EvaluationLog,
 ) -> None:
     """Measure merges on the held-out documents, unless the log has it already.
 
-    The tasks of the ``study`` are the held-out documents.
+    The tasks of the ``study`` are the held-out documents. ``on_held_out`` returns their
+    evaluator, from its folder of samples and the definitions of the tasks.
     """
     samples = log.folder.held_out_samples(study.merge)
     candidates: list[Candidate] = [("holdout", merge) for merge in merges]

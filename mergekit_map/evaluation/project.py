@@ -97,21 +97,18 @@ def read_draft(
 ) -> Draft:
     """Read a configuration, load its tasks and inspect its models.
 
-    With ``download`` models are there afterwards, and their errors are problems.
-
-    Raises:
-        ArtifactError: it lies in a run folder, and names code.
-        ConfigError: the file cannot be read, or the device is not there.
+    With ``download`` models are there afterwards, and their errors are problems. Raises
+    ArtifactError for code that a run folder names, and ConfigError if the file cannot
+    be read, or the device is not there.
     """
-    path = Path(config)
     root = Path(directory or Path.cwd()).resolve()
     given = quiet_options(options)
     if given.device is not None:
         check_device(given)
-    file = with_settings(read_yaml(path), settings)
+    file = with_settings(read_yaml(Path(config)), settings)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
     outside = _keys_outside_map(problems)
-    spec, tasks, more = _read_map_block(file, path, root, trust_run=trust_run)
+    spec, tasks, more = _read_map_block(file, root, trust_run=trust_run)
     problems += more
     if not outside <= _NAMES:
         return Draft(file, problems, None, Family((), None))
@@ -130,43 +127,36 @@ def read_draft(
         full = full.model_copy(update={"random_seed": spec.search.seed})
     # mergekit plans only merges of models that are there.
     planned = full if download or (family.is_here and not family.problems) else None
-    space, more = _build_space(file.merge, merge, spec.search, planned)
-    problems += more
-    if space is None:
-        return Draft(file, problems, None, family)
-    facts = family.models[0].facts
+    facts = family.models[0].facts if family.models else None
     # With the tasks that could be loaded: problems of the search are told, too.
-    project = Project(
+    make = functools.partial(
+        Project,
         file=file,
         directory=root,
         spec=spec,
-        space=space,
         tasks=tasks,
         options=full,
         notes=family.warnings,
         open_device=given.device is None,
         layers=None if facts is None else facts.setting("num_hidden_layers"),
     )
-    if planned and not space.template.get("models"):
-        project = _with_possible_references(project)
-    study = project.outline()
-    problems += [*search_problems(study), *select_problems(study)]
+    project, more = _build_project(make, file.merge, merge, spec.search, planned)
+    problems += more
     return Draft(file, problems, None if problems else project, family)
 
 
 def _read_map_block(
-    file: YamlFile, config: Path, directory: Path, *, trust_run: bool
+    file: YamlFile, directory: Path, *, trust_run: bool
 ) -> tuple[MapBlock | None, Mapping[str, LoadedTask], list[Problem]]:
     """Parse the map block and load its tasks, with all of their problems."""
     spec, specs, problems = parse_map_block(file)
-    backend, engine = (spec.backend, spec.engine) if spec else (None, None)
-    code = named_code(specs, backend, engine)
-    run = RunFolder(config.parent)
+    code = named_code(specs, spec)
+    run = RunFolder(file.path.parent)
     if code and run.exists and not trust_run:
         raise ArtifactError(
             f"the configuration of the run folder {run.path} names code that would "
-            f"run here: {', '.join(code)}; look at {config}, and if you trust it, add "
-            "--trust-run (trust_run=True)"
+            f"run here: {', '.join(code)}; look at {file.path}, and if you trust it, "
+            "add --trust-run (trust_run=True)"
         )
     tasks, wrong = load_tasks(specs, directory)
     problems += wrong
@@ -176,29 +166,34 @@ def _read_map_block(
     return spec, tasks, problems
 
 
-def _build_space(
+def _build_project(
+    make: functools.partial[Project],
     written: MergeConfig,
     merge: MergeConfig,
     search: SearchSpec,
     options: MergeOptions | None,
-) -> tuple[MergeSpace | None, list[Problem]]:
-    """Build the space of a merge, with coefficients named by models as ``written``.
+) -> tuple[Project | None, list[Problem]]:
+    """Make a project in the space of a merge, with problems of merges and the search.
 
-    With ``options``, mergekit's plan is checked, too.
+    Its coefficients are named by models as ``written``. With ``options``, mergekit's
+    plan is checked, too.
     """
     space, problems = build_space(written, search)
-    if space is not None:
-        names = references_in(written)
-        places = dict(zip(names, references_in(merge), strict=True))
-        if len(named := {place: name for name, place in places.items()}) < len(places):
-            one, other = next((n, named[p]) for n, p in places.items() if named[p] != n)
-            text = f"{one!r} and {other!r} are one model; write it the same way"
-            return None, [Problem((), text)]
-        placed = map_references(space.template, lambda m: places.get(m, m))
-        space = replace(space, template=placed)
-        if options is not None:
-            problems += check_plan(space, options)
-    return space, problems
+    if space is None:
+        return None, problems
+    places = dict(zip(references_in(written), references_in(merge), strict=True))
+    if len(named := {place: name for name, place in places.items()}) < len(places):
+        one, other = next((n, named[p]) for n, p in places.items() if named[p] != n)
+        text = f"{one!r} and {other!r} are one model; write it the same way"
+        return None, [Problem((), text)]
+    placed = map_references(space.template, lambda m: places.get(m, m))
+    project = make(space=replace(space, template=placed))
+    if options is not None:
+        problems += check_plan(project.space, options)
+        if not placed.get("models"):
+            project = _with_possible_references(project)
+    study = project.outline()
+    return project, [*problems, *search_problems(study), *select_problems(study)]
 
 
 def _with_possible_references(project: Project) -> Project:

@@ -48,9 +48,7 @@ _START = 0.3819660112501051
 def merges_in_vllm(project: Project) -> Iterator[Merges]:
     """Open the merges of a project in vLLM, in place if the check allows it.
 
-    Raises:
-        ConfigError: vLLM is not installed.
-        MergeError: the models cannot be merged, or vLLM cannot open their merges.
+    Raises ConfigError without vLLM, and MergeError if merges cannot be made or opened.
     """
     require_vllm()
     with ExitStack() as stack:

@@ -185,10 +185,7 @@ def _translate_errors(folder: Path) -> Iterator[None]:
 
 
 def _system_error(error: BaseException) -> int | None:
-    """Return the number of an error of the system; None for another error.
-
-    In errors of safetensors, which is written in Rust, it stands in the text.
-    """
+    """Return a system error's number, from the text of safetensors' errors, or None."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     return int(number[1]) if number else getattr(error, "errno", None)
 
@@ -242,10 +239,7 @@ def _loader(config: transformers.PretrainedConfig) -> Any:
 
 
 def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
-    """Refuse a checkpoint that differs from the loaded model.
-
-    transformers would fill missing tensors with random numbers.
-    """
+    """Refuse a checkpoint unlike its model, which transformers would fill at random."""
     strange = sorted({*report["missing_keys"], *report["unexpected_keys"]})
     if strange:
         raise MergeError(

@@ -128,10 +128,7 @@ def resident_merge(
     options: MergeOptions,
     task_vectors: Literal["auto"] | Place = "auto",
 ) -> Iterator[ResidentMerge]:
-    """Load a merge; record it first if there is no recording.
-
-    ``task_vectors`` is the place of the task vectors and of the base.
-    """
+    """Load a merge, recorded if need be, with base and task vectors in their place."""
     recorded = open_recorded(record(space, options))
     files = recorded.checkpoint.glob("*.safetensors")
     size = sum(file.stat().st_size for file in files)

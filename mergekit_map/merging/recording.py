@@ -166,11 +166,7 @@ def _ends(path: Path) -> str:
 
 
 def open_recorded(folder: Path) -> Recorded:
-    """Open a recorded merge without a pass of mergekit; its tensors are mapped."""
-    if not is_whole(folder):
-        raise MergeError(
-            f"{folder} holds no recorded merge; search again, which records it anew"
-        )
+    """Open what ``record`` recorded, without a pass of mergekit; tensors are mapped."""
     replays: dict[str, Replay] = {}
     with torch.serialization.safe_globals(_CLASSES):
         weights = torch.load(folder / _WEIGHTS, weights_only=True)

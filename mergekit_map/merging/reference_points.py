@@ -49,10 +49,7 @@ class ReferencePoints:
 
 
 def reference_points(space: MergeSpace, layers: int | None = None) -> ReferencePoints:
-    """Decide which merges of a space are its reference points.
-
-    The models have so many ``layers``; None where that is not known.
-    """
+    """Choose the reference points of a space whose models have so many layers."""
     merges = space.anchors()
     if not space.coefficients:  # a merge by itself, such as a baseline
         return ReferencePoints(merges, {}, space, {})

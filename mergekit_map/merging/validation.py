@@ -83,10 +83,7 @@ def settings_of(part: Any, parameter: str) -> Iterator[Any]:
 
 
 def leaves_of(setting: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield the values of a setting at ``key``, each with its place.
-
-    There is one, or those of filters and gradients.
-    """
+    """Yield the values of a setting, its filters and gradients, each with its place."""
     if isinstance(setting, list) and setting:
         for index, item in enumerate(setting):
             yield from leaves_of(item, (*key, index))
@@ -98,10 +95,7 @@ def leaves_of(setting: Any, key: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def check_merge(merge: MergeConfig) -> list[Problem]:
-    """List the problems of the mergekit part of a configuration.
-
-    Empty means that mergekit accepts it and uses every key of it.
-    """
+    """List what mergekit would refuse or ignore in its part of a configuration."""
     problems = [*_invalid(merge), *_unknown_names(merge)]
     is_known = all(p.key not in {(), ("merge_method",)} for p in problems)
     for key, part in _mappings(merge):

@@ -22,21 +22,12 @@ _SAME_DIGITS = 12  # in widths of the box, of points that count as one
 def make_design(
     kind: str, n: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    """Choose n distinct points: the anchors, then new points of the box; (n, d).
+    """Choose n distinct points: the anchors in order, then new ones of the box; (n, d).
 
-    With an equal generator and equal anchors, a design of a larger n starts with the
-    rows of a smaller n, so a search can be extended.
-
-    Args:
-        kind: "sobol" or "uniform".
-        n: How many points in all, anchors included.
-        bounds: (d, 2) lower and upper bounds, finite, the lower one smaller.
-        anchors: (a, d) points kept in their order, in the box or not; duplicates are
-            dropped. May be empty: (0, d).
-        rng: Generator of the new points.
-
-    Raises:
-        DesignError: n is below the number of anchors.
+    ``kind`` is "sobol" or "uniform". The ``bounds`` (d, 2) are finite and rise; anchors
+    (a, d), a >= 0, may lie beyond them. The same ``rng`` and anchors start a design of
+    a larger n with the rows of a smaller n, so a search can be extended. Raises
+    DesignError for n below the number of anchors.
     """
     design = _distinct(anchors, bounds)
     if n < len(design):

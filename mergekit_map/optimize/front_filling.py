@@ -85,10 +85,7 @@ def pareto_newton(
 
 
 def _derivatives(scores: Predict, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return gradients (n, m, d) and Hessians (n, m, d, d) at points (n, d).
-
-    By central differences around the point or, at the border, right inside of it.
-    """
+    """Return gradients (n, m, d) and Hessians (n, m, d, d), by central differences."""
     n, d = points.shape
     rows, columns = np.triu_indices(d, 1)
     unit = STEP * np.eye(d)
@@ -149,10 +146,7 @@ def _newton_steps(
 def _solve_free(
     H: FloatArray, gradients: FloatArray, at_bound: BoolArray, bound_steps: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Solve for the step, which is ``task_steps @ weights + constant_step``.
-
-    Returns task_steps (n, d, m) and constant_step (n, d).
-    """
+    """Return task_steps (n, d, m), which weights multiply, and constant_step (n, d)."""
     # Rows of free coefficients are H @ step = gradient, those of others step = bound.
     free = np.where(at_bound, 0.0, 1.0)
     both_free = free[:, :, None] * free[:, None, :]
@@ -175,11 +169,9 @@ def _balanced_weights(products: FloatArray, offsets: FloatArray) -> FloatArray:
     """Find the weights (n, m), of sum 1, whose step has the largest smallest gain.
 
     As in SMO, two tasks exchange weight again and again: the one that gains least takes
-    it from the one that gains most, until both gain the same.
-
-    Args:
-        products: (n, m, m) symmetric, what each task gains from the step of each other.
-        offsets: (n, m) what each gains without any weight.
+    it from the one that gains most, until both gain the same. ``products`` (n, m, m),
+    symmetric, are what each task gains from the step of each other, ``offsets`` (n, m)
+    what each gains without any weight.
     """
     n, m, _ = products.shape
     rows = np.arange(n)
@@ -205,10 +197,7 @@ def _balanced_weights(products: FloatArray, offsets: FloatArray) -> FloatArray:
 def fill_front(
     scores: Predict, points: FloatArray, n_points: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Spread about n_points over the front that points (n, d) are near to.
-
-    Returns at most n_points, the best of every task among the points given first.
-    """
+    """Spread up to n_points over the front near points (n, d), best of tasks first."""
     improved = pareto_newton(scores, points, _N_LAST_STEPS)
     front = _non_dominated_points(scores, np.vstack([points, improved]))
     for _ in range(_N_ROUNDS):

@@ -57,18 +57,13 @@ _MAX_PARENTS = 256
 _MUTATION_STEPS = (0.1, 0.03, 0.01)  # shares of the box
 
 
-def compute_front(
-    predict: Predict, bounds: FloatArray, n_tasks: int, *, seed: int
-) -> FloatArray:
-    """Return the non-dominated coefficients of the box with these ``bounds`` (d, 2).
+def compute_front(predict: Predict, bounds: FloatArray, *, seed: int) -> FloatArray:
+    """Return the non-dominated coefficients (k, d), k >= 1, of a box of bounds (d, 2).
 
     ``predict`` is vectorised, finite, larger is better; it is only called with points
-    of the box. The same seed, of NSGA-III, gives the same bytes.
-
-    Returns:
-        (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
-        same metrics, in increasing order of the first task, then of the others. For
-        one task the best point alone.
+    of the box. The same seed, of NSGA-III, gives the same bytes. No two rows predict
+    the same metrics; they are in increasing order of the first task, then of the
+    others. For one task there is the best point alone.
     """
 
     def predict_unit(U: FloatArray) -> FloatArray:
@@ -84,8 +79,8 @@ def compute_front(
     def scores(U: FloatArray) -> FloatArray:
         return np.asarray((predict_unit(U) - worst) / width)
 
-    points = _best_per_task(scores, samples, n_tasks)
-    if n_tasks > 1:
+    points = _best_per_task(scores, samples, Y.shape[1])
+    if len(points) > 1:
         points = _search_front(scores, samples, points, seed)
     # Points that all but touch a side of the unit box move onto it.
     points = np.where(points < SAME_POINT, 0.0, points)

@@ -53,7 +53,7 @@ def select_point(
     *,
     achievement: bool = False,
 ) -> int:
-    """Return the row that is best by a preference, each task scaled to [0, 1].
+    """Return the row of Y (n, m) that is best by a preference, tasks scaled to [0, 1].
 
     By the largest weighted sum, which never chooses points in a hollow of the front.
     With equal weights it is the *knee*: every other row loses at least what it gains,
@@ -64,13 +64,8 @@ def select_point(
     over the tasks, plus a small share of their sum. It reaches hollows, too.
 
     A task that is constant over Y contributes nothing. Ties go to the point nearest to
-    the ideal point, then to the lowest index.
-
-    Args:
-        Y: (n, m) finite metrics of at least one point.
-        weights: (m,) the preference, 0 or more and not all 0; only ratios count.
-        allowed: (n,) which rows may be chosen, at least one.
-        achievement: Whether the worst task decides, not the sum.
+    the ideal point, then to the lowest index. Only ratios of the ``weights`` (m,)
+    count, 0 or more and not all 0. Of ``allowed`` (n,) at least one is true.
     """
     scaled = _scale(Y)
     # Divided by the largest first, as the sum of huge weights may overflow.
@@ -252,10 +247,7 @@ def _maximize(
 def _smooth_problem(
     scaled: Predict, scalarization: Scalarization, limits: FloatArray, rows: FloatArray
 ) -> FloatArray:
-    """Return the cost and the constraints, at least 0, of rows; (k, 1 + r).
-
-    These hold the variables of ``_maximize``, in its order.
-    """
+    """Return cost and constraints >= 0 at ``_maximize``'s variables; (k, 1 + r)."""
     limited = np.flatnonzero(np.isfinite(limits))
     d = rows.shape[1] - len(limited) - scalarization.achievement
     S = scaled(rows[:, :d])
@@ -270,10 +262,7 @@ def _smooth_problem(
 
 
 def _linearize(problem: Predict, variables: FloatArray, d: int) -> FloatArray:
-    """Return values and gradients of a problem; (1 + r, 1 + number of variables).
-
-    By central differences; the first d variables stay in the unit box.
-    """
+    """Return values and gradients, by central differences; (1 + r, 1 + variables)."""
     n = len(variables)
     steps = _STEP * np.eye(n)
     stencil = variables + np.vstack([np.zeros((1, n)), steps, -steps])

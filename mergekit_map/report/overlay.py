@@ -26,6 +26,7 @@ from mergekit_map.report.page import (
     reference_kind,
     run_names,
     task_content,
+    values,
 )
 from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge
@@ -70,12 +71,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
                 "answer": asdict(answer(run.front)),
                 "coefficients": list(run.front.coefficients),
                 "points": [
-                    {
-                        "coefficients": [*point.coefficients.values()],
-                        "predicted": estimates(
-                            point.readings("predicted")[task] for task in tasks
-                        ),
-                    }
+                    values(run.front, point, tasks, ["predicted"])
                     for point in run.front.points
                 ],
                 "merges": [_merge(run.front, merge, tasks) for merge in merges],
@@ -141,8 +137,7 @@ def _merge(front: Front, merge: Merge, tasks: Sequence[str]) -> dict[str, object
         "label": merge.label,
         "reference": merge in front.anchors,
         "point": next((i for i, p in enumerate(front.points) if p is merge), None),
-        "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
-        "measured": estimates(merge.measured[task] for task in tasks),
+        **values(front, merge, tasks, ["measured"]),
     }
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
+import json
 import math
 import platform
 import shlex
@@ -34,7 +35,7 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.models.references import short_paths
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
-from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
+from mergekit_map.results.front import KINDS, UNKNOWN, Front, Kind, Merge, Reading, Task
 from mergekit_map.results.gains import gains
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.surrogates import (
@@ -45,7 +46,7 @@ from mergekit_map.results.surrogates import (
     read_finished,
 )
 from mergekit_map.types import NO_SINGLE_MODEL
-from mergekit_map.utils.files import StrPath, json_line, write_atomically
+from mergekit_map.utils.files import StrPath, plain, write_atomically
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
@@ -92,7 +93,7 @@ def build_page(
         plotly=plotly,
         script=script,
         # Without "<", no text in the data can end its element or open a comment.
-        content=json_line(data).replace("<", "\\u003c"),
+        content=json.dumps(plain(data), allow_nan=False).replace("<", "\\u003c"),
     )
 
 
@@ -151,12 +152,12 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         "order": front.order,
         "tasks": [task_content(name, about) for name, about in front.tasks.items()],
         "anchors": [
-            {"label": a.label, "kind": reference_kind(a.label), **_values(front, a)}
+            {"label": a.label, "kind": reference_kind(a.label), **values(front, a)}
             for a in front.anchors
         ],
         "points": [
             {
-                **_values(front, point),
+                **values(front, point),
                 "recipe": run.folder.read_recipe(index),
                 "recommended": index in front.recommended
                 and point.coefficients not in references,
@@ -209,14 +210,14 @@ def task_content(name: str, task: Task) -> dict[str, object]:
     }
 
 
-def _values(front: Front, merge: Merge) -> dict[str, object]:
-    """Return coefficients and estimates, each in the order of the front."""
+def values(
+    front: Front, merge: Merge, tasks: Sequence[str] = (), kinds: Sequence[Kind] = KINDS
+) -> dict[str, object]:
+    """Return coefficients in the order of the front, and estimates on the tasks."""
+    names = tasks or front.tasks
     return {
         "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
-        **{
-            kind: estimates(merge.readings(kind)[task] for task in front.tasks)
-            for kind in KINDS
-        },
+        **{k: estimates(merge.readings(k)[task] for task in names) for k in kinds},
     }
 
 
@@ -249,8 +250,7 @@ def _reference_row(front: Front, anchor: Merge) -> dict[str, object]:
         "label": anchor.label,
         "point": None,
         "roles": ["anchor"],
-        "coefficients": [None] * len(front.coefficients),
-        "measured": estimates(anchor.measured.values()),
+        **values(front, anchor, kinds=["measured"]),
         "errors": [None] * m,
         "fitted": [False] * m,
         "seconds": None,

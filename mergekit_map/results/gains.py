@@ -173,10 +173,7 @@ def _verdicts(paired: PairedMerges, cells: Sequence[_Cell]) -> list[Verdict]:
 
 
 def on_held_out(front: Front) -> tuple[set[str], Front]:
-    """Replace measurements of the chosen merge and of references by held-out ones.
-
-    Returns the tasks of which it has some.
-    """
+    """Replace values of choice and references by held-out ones; return the tasks."""
     if (holdout := front.holdout) is None:
         return set(), front
     merges = (front.chosen, *front.anchors)

@@ -244,10 +244,9 @@ class Request:
 def excess(front: Front, rows: IntArray) -> FloatArray:
     """Return by how much measured merges miss what the selection requires; (r, m).
 
-    In standard errors beyond those that noise explains: 0 or less where it is kept. A
-    requirement may be missed by one. No task may be significantly worse than with a
-    rival: the base, if nothing was selected. The merges, by their indices in
-    ``front.all_merges``, are measured on every task.
+    In standard errors beyond those of noise: one, or those of a significant loss to a
+    rival (the base, if nothing was selected). 0 or less where it is kept. The merges,
+    by indices in ``front.all_merges``, are measured on every task.
     """
     return np.fmax(*_excesses(front, rows))
 

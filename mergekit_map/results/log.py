@@ -210,10 +210,7 @@ def by_merge(
 
 
 def read_log(path: Path) -> Iterator[Evaluation]:
-    """Read the complete lines of a log; none where there is no log yet.
-
-    Raises ArtifactError if a line is not of the form that this version writes.
-    """
+    """Read a log's complete lines, if any; raise ArtifactError for another form."""
     seen = set[bytes]()
     for number, line in enumerate(whole_lines(path), start=1):
         try:
@@ -231,10 +228,7 @@ def read_log(path: Path) -> Iterator[Evaluation]:
 
 
 class EvaluationLog:
-    """The measurements of a run folder, on disk and in memory.
-
-    A ``listener`` is called for every measurement, once it is on the disk.
-    """
+    """The measurements of a run folder; a ``listener`` gets each once it is on disk."""
 
     def __init__(self, folder: RunFolder, evaluations: list[Evaluation]):
         self.folder, self.path = folder, folder.log

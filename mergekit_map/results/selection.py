@@ -187,11 +187,8 @@ def choose_point(
     """Choose a point of a front as requested, measured or predicted.
 
     With surrogates, a merge that they predict to be better than all points becomes the
-    last point.
-
-    Raises:
-        ConfigError: there is no such task, or a limit cannot be computed.
-        DesignError: there is no such point, or no merge within the limits.
+    last point. Raises ConfigError if there is no such task or a limit cannot be
+    computed, and DesignError if there is no such point, or no merge within the limits.
     """
     for key, names in (("prefer", select.prefer), ("require", select.require)):
         for name in names or ():

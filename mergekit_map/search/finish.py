@@ -358,9 +358,8 @@ def find_partial_front(
 ) -> Front:
     """Fit the measurements, and choose by the first selection that can be computed.
 
-    Raises:
-        ArtifactError: too little is measured, or the search is nested.
-        DesignError: the measurements cannot be fitted.
+    Raises ArtifactError if too little is measured or the search is nested, and
+    DesignError if the measurements cannot be fitted.
     """
     if study.search.strategy == "nested":
         raise ArtifactError(

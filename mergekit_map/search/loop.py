@@ -36,12 +36,9 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     """Measure what the log lacks, fit, find the front, and measure points of it.
 
     Rounds are planned anew from the beginning, each from what was measured before it,
-    so that a search that goes on asks for the same merges again.
-
-    Raises:
-        ConfigError: a limit cannot be computed from the measurements.
-        DesignError: too few merges can be, or could be, measured for a quadratic.
-        EvaluationError: the first merge cannot be measured.
+    so that a search that goes on asks for the same merges again. Raises ConfigError if
+    a limit cannot be computed, DesignError if too few merges can be, or could be,
+    measured for a quadratic, and EvaluationError if the first merge cannot be measured.
     """
     if study.search.strategy == "nested":
         return run_nested(study, evaluate, log)

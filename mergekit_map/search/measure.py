@@ -256,10 +256,7 @@ def fittable(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
 def reference_values(
     study: Study, known: Iterable[Evaluation], log: Iterable[Evaluation]
 ) -> Anchors:
-    """Read the values of all reference points.
-
-    Those that are merges of the search are looked for in ``known``, others in the log.
-    """
+    """Read the reference points: of the search from ``known``, others from the log."""
     own = Anchors.measured(study.anchors, known)
     if study.on_disk is None:
         return own

@@ -49,16 +49,11 @@ from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import SOUP
 
-_Groups: TypeAlias = Mapping[str, Mapping[str, float]]  # coefficients of each of a pair
-
 EVALUATIONS = 20  # per pair: the paper's T
 
 
 def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
-    """Merge pair after pair; measure what the log does not have yet.
-
-    The result is that of the last pair, as coefficients of the study.
-    """
+    """Merge pair after pair; return the last result, as coefficients of the study."""
 
     def measure_on(
         tasks: Iterable[str],
@@ -122,7 +117,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
 
 def _search_pair(
     study: Study,
-    groups: _Groups,
+    groups: Mapping[str, Mapping[str, float]],  # coefficients of each of the pair
     readings: Anchors,
     measure_on: Callable[..., list[Evaluation]],
     known_of: Callable[[Iterable[str]], list[Evaluation]],
@@ -329,11 +324,7 @@ def _task_shares(study: Study) -> dict[str, float]:
 
 
 def best_models(Y: FloatArray) -> IntArray:
-    """Return the best model of each task; (m,), ties go to the first.
-
-    A model that could not be measured is never the best, unless none could be: then the
-    first one is.
-    """
+    """Return each task's best measured model (m,), the first if equal or all failed."""
     return np.asarray(np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0))
 
 

@@ -126,10 +126,7 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
 
 
 def wanted_evaluations(study: Study) -> int:
-    """Return the requested number of evaluations, or twice the terms of a quadratic.
-
-    With a budget of hours, many times that default.
-    """
+    """Return the requested evaluations, or a default; with hours many times that."""
     times = 1 if study.search.hours is None else _TIMES
     default = 2 * n_quadratic_terms(len(study.bounds))
     return study.search.evaluations or times * default

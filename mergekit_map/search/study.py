@@ -156,10 +156,7 @@ class Study:
         return {n: weight(v) for n, v in zip(self.bounds, vector, strict=True)}
 
     def utilities(self, measured: Iterable[Mapping[str, Evaluation]]) -> FloatArray:
-        """Return the measured values of merges, by task, as the rows of a table.
-
-        (k, m), larger is better; NaN where unknown.
-        """
+        """Return measured values as rows (k, m), larger is better, NaN if unknown."""
         signs = [metric.sign for metric in self.tasks.values()]
         rows = [
             [by_task[t].value if t in by_task else math.nan for t in self.tasks]
@@ -203,8 +200,8 @@ class Study:
 
     def predicted_front(self, surrogates: Mapping[str, Surrogate]) -> FloatArray:
         """Return the front of the surrogates within the bounds; (k, d)."""
-        predict, n_tasks = partial(self.predict, surrogates), len(surrogates)
-        return compute_front(predict, self.box, n_tasks, seed=self.search.seed)
+        predict = partial(self.predict, surrogates)
+        return compute_front(predict, self.box, seed=self.search.seed)
 
     def choose(
         self, surrogates: Mapping[str, Surrogate], front: FloatArray, anchors: Anchors
@@ -213,11 +210,8 @@ class Study:
 
         A merge that is predicted to be better than all points becomes a further row. If
         none keeps the limits, the nearest is chosen. Returns the rows and the index of
-        the chosen one.
-
-        Raises:
-            ConfigError: a limit cannot be computed from the measurements.
-            DesignError: there is no such row.
+        the chosen one. Raises ConfigError if a limit cannot be computed from the
+        measurements, and DesignError if there is no such row.
         """
         predict = partial(self.predict, surrogates)
         request = Request(self.select, self.tasks, anchors)

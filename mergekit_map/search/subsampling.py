@@ -49,12 +49,11 @@ class Subset:
     def estimate(self, measured: Measurement, ends: tuple[float, float]) -> Measurement:
         """Return the measurement that all documents would give, estimated.
 
-        Two errors are told apart. ``sampling`` is the standard error of the choice of
-        documents: the value minus that on all documents, 0 where the subset is all.
-        ``stderr`` means what it means for a measurement on all documents, the error of
-        the value if documents are draws of a larger population; it includes
-        ``sampling``. The value is clipped to the ``ends`` of the range of the metric,
-        and NaN where a score is.
+        ``sampling`` is the standard error of the choice of documents, of the value
+        minus that on all of them: 0 where the subset is all. ``stderr`` is, as on all
+        documents, that of the value if documents are draws of a larger population; it
+        includes ``sampling``. The value is clipped to the ``ends`` of the range of the
+        metric, and NaN where a score is.
         """
         assert measured.answers is not None
         y = np.array(measured.answers.values, np.float64)

@@ -104,29 +104,23 @@ def fit_surrogate(
     kind: SurrogateKind = "quadratic",
     sampling: FloatArray | None = None,
 ) -> Surrogate:
-    """Fit the surrogate of one metric.
+    """Fit the surrogate of one metric to finite values y (n,) at coefficients X (n, d).
+
+    ``bounds`` (d, 2) are those of the search, the unit of each coefficient; none of X
+    is below. ``stderr`` (n,) is NaN where unknown, None if all are; without a positive
+    one all points count alike. ``sampling`` (n,) has the standard errors of values that
+    are estimates from some documents, 0 where all were measured; None if they were
+    everywhere.
+
+    "quadratic" is fitted by weighted least squares. "regularized" has normal priors of
+    the terms, and does with fewer points than terms. "residual_gp" adds a Gaussian
+    process for what that leaves, of effects that may saturate; "auto" does so unless
+    the left-out errors of the regularized quadratic are clearly smaller.
 
     A constant metric is fitted like any other; its R2 is 1 if the residuals are
     rounding, else 0. Of repeated rows, one counts towards identifying the quadratic.
-    Values outside the link's range are used as they are by the quadratic.
-
-    Args:
-        X: (n, d) finite coefficients, none below the bounds.
-        y: (n,) finite metric values.
-        stderr: (n,) their standard errors, NaN where unknown; None if all are. If none
-            is positive, all points count alike.
-        link: The range of the metric.
-        bounds: (d, 2) the box of the search, used as the unit of each coefficient.
-        kind: "quadratic", by weighted least squares; "regularized", with normal priors
-            of the terms, which does with fewer points than terms; "residual_gp", that
-            with a Gaussian process for what the quadratic leaves, of effects that may
-            saturate; or "auto", the latter, unless the left-out errors of the
-            regularized quadratic are clearly smaller.
-        sampling: (n,) standard errors of values that are estimates from some documents,
-            0 where all were measured; None if they were everywhere.
-
-    Raises:
-        DesignError: X does not identify all t terms, with what is missing and why.
+    Values outside the link's range are used as they are by the quadratic. Raises
+    DesignError, with what is missing and why, if X does not identify all t terms.
     """
     stderr = fill_in_stderr(stderr)
     sampling = np.zeros_like(y) if sampling is None else sampling
@@ -281,11 +275,7 @@ def fill_in_stderr(stderr: FloatArray | None) -> FloatArray | None:
 
 
 def r_squared(y: FloatArray, predicted: FloatArray) -> float:
-    """Return the share of the variance of y (n,) that predictions (n,) explain.
-
-    1 is perfect, 0 is as good as the mean of y, which is not known to the surrogate,
-    and there is no lower limit. NaN where y is constant: there is nothing to explain.
-    """
+    """Return the share of the variance of y (n,) that is predicted; NaN if constant."""
     if np.ptp(y) <= 1e-12 * np.abs(y).max():
         return math.nan
     total = ((y - y.mean()) ** 2).sum()

@@ -153,11 +153,8 @@ def fit_gaussian_process(
 ) -> GaussianProcess:
     """Fit the most probable hyperparameters, from several starts or the one given.
 
-    Args:
-        data: The merges, with noise in units of the values.
-        latent: (n,) latent values, at least one.
-        start: The mode of a similar process.
-        quadratic_only: Whether to fit a quadratic with normal priors, and no kernel.
+    ``latent`` (n,), n >= 1, and the noise of the data have one unit. ``start`` is the
+    mode of a similar process. With ``quadratic_only`` there are priors but no kernel.
     """
     offset = float(latent.mean())
     stddev = float(latent.std())
@@ -496,10 +493,7 @@ class _Hyperposterior:
         return float(loss), gradient + deviation / prior_stddev
 
     def _laplace_axes(self, mode: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode.
-
-        The Hessian of the loss is found by central differences of its gradient.
-        """
+        """Return eigenvalues and eigenvectors (columns) of the Hessian at the mode."""
         step = 1e-3
         steps = step * np.eye(len(mode))
         rows = [self._loss(mode + s)[1] - self._loss(mode - s)[1] for s in steps]

@@ -17,7 +17,6 @@ weighs all points alike.
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -27,8 +26,6 @@ from scipy.optimize import least_squares
 from scipy.special import expit, logit
 
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
-
-log = logging.getLogger(__name__)
 
 # Singular values below this fraction of the largest count as zero: a design this close
 # to degenerate would answer with the rounding of the coefficients.
@@ -222,8 +219,6 @@ def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray
         gtol=1e-12,
         max_nfev=100 * len(start),
     )
-    if fit.status == 0:
-        log.warning("a fit of %d terms stopped after %d steps", len(start), fit.nfev)
     return np.asarray(fit.x, dtype=np.float64)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -64,7 +64,7 @@ def load_tasks(
                     loaded[name] = load_function(name, spec, directory)
         except InvalidTask as error:
             key = ("map", "tasks", name, *error.key)
-            problems += [Problem(key, text) for text in error.messages]
+            problems.append(Problem(key, str(error)))
     return loaded, problems
 
 
@@ -75,16 +75,16 @@ def prepare_tasks(
     *,
     batch_size: BatchSize = "auto",
     backend: BackendSpec | None = None,
-    generations: Generations | None = None,
+    generations: Generations,
 ) -> dict[str, PreparedTask]:
     """Tokenise and build all requests once; each result measures the present model.
 
     The model is put into evaluation mode and otherwise left alone: overwrite its
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
-    With ``generations``, tasks that have the model generate the same share it; clear
-    them when its weights change. This and a measurement raise EvaluationError, with
-    task and model, where a task cannot be measured.
+    Tasks that have the model generate the same share the ``generations``; clear them
+    when its weights change. This and a measurement raise EvaluationError, with task and
+    model, where a task cannot be measured.
     """
     model.train(mode=False)
 
@@ -94,27 +94,24 @@ def prepare_tasks(
             lm: Any = make_harness_model(model, tokenizer, batch_size)
         else:
             lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
-        if generations is not None:
-            _share_generations(lm, generations)
+        _share_generations(lm, generations)
         return lm
 
-    measures: dict[str, PreparedTask] = {}
-    for name, task in tasks.items():
-        with _located(name, model):
-            if tokenizer is None and not isinstance(task, PythonFunction):
-                raise EvaluationError(
-                    "only language models, which have a tokenizer, have this measured; "
-                    "measure this model with a task of the kind 'python'"
-                )
-            match task:
-                case PerplexityText():
-                    measure = prepare_perplexity(task, model, tokenizer, batch_size)
-                case HarnessTask():
-                    measure = prepare_harness(task, harness_model())
-                case PythonFunction():
-                    measure = prepare_function(task, model, tokenizer)
-        measures[name] = _checked(task, model, measure)
-    return measures
+    def prepare(task: LoadedTask) -> PreparedTask:
+        if tokenizer is None and not isinstance(task, PythonFunction):
+            raise EvaluationError(
+                "only language models, which have a tokenizer, have this measured; "
+                "measure this model with a task of the kind 'python'"
+            )
+        match task:
+            case PerplexityText():
+                return prepare_perplexity(task, model, tokenizer, batch_size)
+            case HarnessTask():
+                return prepare_harness(task, harness_model())
+            case PythonFunction():
+                return prepare_function(task, model, tokenizer)
+
+    return {name: _prepared(task, model, prepare) for name, task in tasks.items()}
 
 
 def prepare_generating(
@@ -122,13 +119,8 @@ def prepare_generating(
 ) -> dict[str, PreparedTask]:
     """Prepare tasks as ``prepare_tasks``, for another model of lm-eval to generate."""
     _share_generations(lm, generations)
-    measures: dict[str, PreparedTask] = {}
-    for name, task in tasks.items():
-        assert isinstance(task, HarnessTask)
-        with _located(name, lm.tokenizer):
-            measure = prepare_harness(task, lm)
-        measures[name] = _checked(task, lm.tokenizer, measure)
-    return measures
+    prepare = functools.partial(prepare_harness, lm=lm)
+    return {n: _prepared(task, lm.tokenizer, prepare) for n, task in tasks.items()}
 
 
 def _share_generations(lm: Any, known: Generations) -> None:
@@ -149,11 +141,15 @@ def _share_generations(lm: Any, known: Generations) -> None:
     lm.generate_until = answer
 
 
-def _checked(task: LoadedTask, model: Any, measure: PreparedTask) -> PreparedTask:
-    """Name the task and the model in errors, and refuse impossible values.
+def _prepared(
+    task: LoadedTask, model: Any, prepare: Callable[[Any], PreparedTask]
+) -> PreparedTask:
+    """Prepare a task; name it and the model in errors, and refuse impossible values.
 
     The caller judges NaN and infinity.
     """
+    with _located(task.name, model):
+        measure = prepare(task)
     if measure.size is not None and measure.size < _FEW:
         unit = "blocks of text" if isinstance(task, PerplexityText) else "documents"
         warn(

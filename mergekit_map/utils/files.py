@@ -66,11 +66,6 @@ def written_state(path: StrPath) -> tuple[int, ...]:
     return status.st_size, status.st_dev, status.st_ino, *written
 
 
-def json_line(content: Mapping[str, Any]) -> str:
-    """Return JSON on one line; NaN and infinity become null."""
-    return json.dumps(plain(content), allow_nan=False)
-
-
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with exact numbers; NaN and infinity become null."""
     write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")

@@ -125,7 +125,7 @@ def test_limits_that_a_merge_keeps_are_met_though_no_point_keeps_them() -> None:
     centres = np.eye(m) + np.random.default_rng(0).normal(scale=0.15, size=(m, m))
     predict, box = bowls(centres), unit(m)
     with fronts_of_few_points(30):
-        front, truth = (compute_front(predict, box, m, seed=seed) for seed in (0, 1))
+        front, truth = (compute_front(predict, box, seed=seed) for seed in (0, 1))
     Y, width = predict(front), np.ptp(predict(front), axis=0)
     by_points = 0
     for optimum in predict(truth):

@@ -28,7 +28,7 @@ def test_the_front_of_two_bowls_is_the_segment_between_their_centres() -> None:
     d = 8
     start, end = np.random.default_rng(d).uniform(0.1, 0.9, size=(2, d))
 
-    front = compute_front(bowls(np.array([start, end])), unit(d), 2, seed=0)
+    front = compute_front(bowls(np.array([start, end])), unit(d), seed=0)
 
     along = (front - start) @ (end - start) / ((end - start) @ (end - start))
     nearest = start + np.clip(along, 0, 1)[:, None] * (end - start)
@@ -51,7 +51,7 @@ def test_the_non_convex_front_of_dtlz2_is_dense_exact_and_whole(m: int) -> None:
         asked.append(len(X))
         return -problem.evaluate(X)
 
-    losses = problem.evaluate(compute_front(predict, unit(m + 2), m, seed=0))
+    losses = problem.evaluate(compute_front(predict, unit(m + 2), seed=0))
 
     # It is the part of the unit sphere where no loss is negative.
     off = np.abs(np.linalg.norm(losses, axis=1) - 1)
@@ -70,7 +70,7 @@ def test_one_task_has_one_best_point(d: int) -> None:
     centre = np.random.default_rng(d).uniform(size=(1, d))
     centre[0, 0] = 1.7  # out of the box: the best is on its border
 
-    front = compute_front(bowls(centre), unit(d), 1, seed=0)
+    front = compute_front(bowls(centre), unit(d), seed=0)
 
     np.testing.assert_allclose(front, np.minimum(centre, 1), atol=1e-6)
 
@@ -88,7 +88,7 @@ def test_every_front_is_distinct_non_dominated_and_inside(d: int, m: int) -> Non
         asked.append(inside(X, bounds).all())
         return tasks(X)
 
-    front = compute_front(predict, bounds, m, seed=0)
+    front = compute_front(predict, bounds, seed=0)
 
     assert asked
     assert all(asked)
@@ -113,7 +113,7 @@ def test_the_best_of_each_task_is_that_of_an_exhaustive_search() -> None:
     predict = quadratics(A @ A.transpose(0, 2, 1), 3 * rng.normal(size=(m, d)))
     corners = np.array(list(np.ndindex(*[2] * d)), dtype=float)
 
-    front = compute_front(predict, unit(d), m, seed=0)
+    front = compute_front(predict, unit(d), seed=0)
 
     best = predict(corners).max(axis=0)
     np.testing.assert_allclose(predict(front).max(axis=0), best, rtol=1e-6)
@@ -127,7 +127,7 @@ def test_a_constant_task_does_not_widen_the_front(rounding: float) -> None:
         constant = 5e5 + rounding * np.sin(5 * X.sum(axis=1))
         return np.column_stack([bowls(centre)(X)[:, 0], constant])
 
-    front = compute_front(predict, unit(2), 2, seed=0)
+    front = compute_front(predict, unit(2), seed=0)
 
     np.testing.assert_allclose(front, centre, atol=1e-5)
 
@@ -136,11 +136,10 @@ def test_units_and_the_box_do_not_matter() -> None:
     tasks = bowls(np.array([[0.2, 0.3], [0.7, 0.9]]))
     scale, lower, width = np.array([[1e-6, 1e6], [-5, 100], [10, 0.1]])
 
-    plain = compute_front(tasks, unit(2), 2, seed=0)
+    plain = compute_front(tasks, unit(2), seed=0)
     moved = compute_front(
         lambda X: tasks((X - lower) / width) * scale + 3,
         np.column_stack([lower, lower + width]),
-        2,
         seed=0,
     )
 

@@ -257,12 +257,13 @@ def test_tasks_do_not_change_each_other(bench: Bench) -> None:
         }.items()
     }
     tasks, _ = load_tasks(specs, bench.folder)
-    together = prepare_tasks(tasks, bench.model, bench.tokenizer, batch_size=8)
+    options: Any = {"batch_size": 8, "generations": {}}
+    together = prepare_tasks(tasks, bench.model, bench.tokenizer, **options)
     together["none"]()
 
     for name, spec in specs.items():
         tasks, _ = load_tasks({name: spec}, bench.folder)
-        alone = prepare_tasks(tasks, bench.model, bench.tokenizer, batch_size=8)
+        alone = prepare_tasks(tasks, bench.model, bench.tokenizer, **options)
         assert together[name]() == alone[name]()
     few, two = together["few"](), together["two"]()
     assert [s["doc_hash"] for s in few.samples] == [

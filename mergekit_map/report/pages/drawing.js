@@ -157,6 +157,6 @@ const drawing = (() => {
 
   return {
     element, fill, number, reading, plusMinus, label, shortLabel, taskTitle, versions,
-    isNarrow, colour, colours, layout, axis, titled, dots, line, addCharts, pickTasks, chart,
+    colour, colours, layout, axis, titled, dots, line, addCharts, pickTasks, chart,
   };
 })();
