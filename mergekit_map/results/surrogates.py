@@ -200,12 +200,12 @@ def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings
     A quadratic is not extrapolated beyond the bounds.
     """
     located = np.all(np.isfinite(X), axis=1)[:, None]
-    columns = []
-    for surrogate in surrogates.values():
+    readings: list[dict[str, Reading]] = [{} for _ in X]
+    for task, surrogate in surrogates.items():
         # A corner of the box in place of the others, whose predictions are dropped.
         rows = np.where(located, X, surrogate.bounds[:, 0])
         pairs = np.stack([surrogate.predict(rows), surrogate.stderr(rows)], axis=1)
         pairs = np.where(located, pairs, np.nan)
-        columns.append([Reading.of(*pair) for pair in pairs.tolist()])
-    readings = zip(*columns, strict=True)
-    return [dict(zip(surrogates, row, strict=True)) for row in readings]
+        for reading, pair in zip(readings, pairs.tolist(), strict=True):
+            reading[task] = Reading.of(*pair)
+    return [*readings]

@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 
 from mergekit_map.errors import DesignError
-from mergekit_map.results.front import Ending, Readings
+from mergekit_map.results.front import Ending
 from mergekit_map.results.limits import Request
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
     Key,
-    MergeKey,
     by_merge,
     merge_key,
 )
@@ -108,11 +107,8 @@ def _measure(
 ) -> list[Evaluation]:
     """Record predictions, measure merges, and return what may be fitted."""
     keys = [merge_key(c) for _, c in planned]
-    foretold: dict[MergeKey, Readings] = {}
-    if surrogates:
-        X = study.vectors(c for _, c in planned)
-        foretold = dict(zip(keys, predict(surrogates, X), strict=True))
-    measure(study, planned, evaluate, log, foretold)
+    readings = predict(surrogates, study.vectors(c for _, c in planned))
+    measure(study, planned, evaluate, log, dict(zip(keys, readings, strict=True)))
     return [e for e in fittable(study, log) if e.key[0] in keys]
 
 

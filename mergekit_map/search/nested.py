@@ -118,7 +118,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
 def _search_pair(
     study: Study,
     groups: Mapping[str, Mapping[str, float]],  # coefficients of each of the pair
-    readings: Anchors,
+    anchors: Anchors,
     measure_on: Callable[..., list[Evaluation]],
     known_of: Callable[[Iterable[str]], list[Evaluation]],
 ) -> StudyResult:
@@ -136,11 +136,8 @@ def _search_pair(
         merges = [(role, of_models(merge)) for role, merge in planned]
         keys = [merge_key(merge) for _, merge in merges]
         asked.update(keys)
-        foretold: dict[MergeKey, Readings] = {}
-        if surrogates:
-            X = study.vectors(merge for _, merge in planned)
-            foretold = dict(zip(keys, predict(surrogates, X), strict=True))
-        measure_on(study.tasks, merges, foretold)
+        readings = predict(surrogates, study.vectors(c for _, c in planned))
+        measure_on(study.tasks, merges, dict(zip(keys, readings, strict=True)))
         return in_pair(e for e in known_of(study.tasks) if e.key[0] in asked)
 
     def in_pair(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
@@ -155,10 +152,11 @@ def _search_pair(
                     known.append(e.model_copy(update={"coefficients": merge}))
         return known
 
+    def others() -> list[Evaluation]:
+        return in_pair(known_of(study.tasks))  # as whoever reads the log fits them
+
     start = measure_all(design(study), {})
-    # In the end as whoever reads the log fits them.
-    others = lambda: in_pair(known_of(study.tasks))  # noqa: E731
-    result = end_search(study, start, readings, measure_all, others=others)
+    result = end_search(study, start, anchors, measure_all, others=others)
     merges = [of_models(merge) for merge in result.front]
     return replace(result, front=merges, groups=groups)
 
