@@ -145,6 +145,7 @@ def with_confirmation(
     choices = by_merge(known[study.merge]).keys() - labels.keys()
     current = {*study.definitions.values()}  # the same documents judged other searches
     others = {e.merge for e in held_out if e.definition in current} - known.keys()
+    others &= {e.merge for e in log if e.role == "front"}  # but for models on disk
     confirmation = HoldoutEvaluation(
         documents={e.task: e.n for e in known[study.merge]},
         choices=len(choices) + (chosen in labels) + len(others),

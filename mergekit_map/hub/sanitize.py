@@ -20,13 +20,8 @@ from typing import Any
 
 from mergekit_map.config.yaml_file import MODEL_KEYS, MergeConfig
 from mergekit_map.errors import ArtifactError, ConfigError
-from mergekit_map.models.references import (
-    ModelPart,
-    Reference,
-    referenced_models,
-    short_paths,
-)
-from mergekit_map.utils.text import secrets
+from mergekit_map.models.references import ModelPart, Reference, referenced_models
+from mergekit_map.utils.text import secrets, unused_name
 
 RUN_FOLDER = "mergekit-map"  # where the search lies in a repository
 # Files that are not rewritten, as tokens may look like paths.
@@ -155,10 +150,12 @@ def public_names(
     """
     parts = [part for text in references for part in Reference.parse(text).parts]
     paths = list(dict.fromkeys(part.path for part in parts if is_local(part.path)))
-    names = {p: short.replace("/", "-") for p, short in short_paths(paths).items()}
+    names: dict[str, str] = {}
     for path in paths:
         if snapshot := _HUB_SNAPSHOT.fullmatch(path):
             names[path] = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
+        else:
+            names[path] = unused_name(Path(path).name or "model", names.values())
     names |= {_find_local(names, parent): i for parent, i in (parents or {}).items()}
     home = os.path.expanduser("~")  # itself where a user has none
     return PublicNames(names, directory, "/" if home == "~" else home)

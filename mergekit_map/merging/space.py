@@ -14,6 +14,7 @@ coefficients, so planning once per coefficient suffices.
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -323,7 +324,8 @@ def _find_folder(
     """Find a model as all else here: mergekit asks the Hub for a list, offline too."""
     if model.lora is not None and not ignore_lora:
         raise AssertionError("LoRA not merged")  # as mergekit's own
-    return str(find_model(str(model.model)).folder)
+    path = model.model.path
+    return path if os.path.isdir(path) else str(find_model(str(model.model)).folder)
 
 
 ModelReference.local_path = _find_folder

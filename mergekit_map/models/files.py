@@ -255,14 +255,11 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
             # A merge would hold a copy of it, which may be published.
             raise MergeError(f"{path} is a link to {target}; copy what the model needs")
     adapter, config = folder / "adapter_config.json", folder / "config.json"
-    has_weights = any((folder / name).is_file() for name in (_SINGLE, _INDEX))
     # Trainers keep the configuration of the base beside an adapter, but no weights.
-    if adapter.is_file() and not has_weights:
+    if adapter.is_file() and not any((folder / n).is_file() for n in (_SINGLE, _INDEX)):
         return ModelFiles(part, folder, read_json_file(adapter), is_adapter=True)
     if config.is_file():
         return ModelFiles(part, folder, read_json_file(config), is_adapter=False)
-    if (folder / "tokenizer_config.json").is_file() and not has_weights:
-        return ModelFiles(part, folder, {}, is_adapter=False)
     raise MergeError(
         f"{part} holds no config.json, so it is not a Hugging Face model; give "
         "the folder that save_pretrained wrote"

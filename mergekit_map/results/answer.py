@@ -295,9 +295,7 @@ def _unconfirmed(front: Front, gained: Gains) -> Iterator[str]:
     held_out = [t for t, source in gained.sources.items() if source == "held-out"]
     for label, task in itertools.product(gained.rivals, held_out):
         new, old = gained.over(label).get(task), searched.over(label).get(task)
-        if not new or not old or new.other != old.other:
-            continue
-        if old.verdict == "better" and new.verdict != "better":
+        if new and old and old.verdict == "better" and new.verdict != "better":
             now, before = (difference(x.amount, x.stderr) for x in (new, old))
             over = f"on {task} over {called(new.other)}"
             yield f"{now} {over} (in the search {before})"

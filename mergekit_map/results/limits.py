@@ -21,7 +21,7 @@ from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
 from mergekit_map.utils.text import listed
 
 MISSED = "misses its limits"
-_AT_BEST = 1e-6  # that a prediction lacks of the best possible value
+_AT_BEST = 1e-3  # of the range: that a prediction may lack of the best possible value
 _Values: TypeAlias = Mapping[str, Mapping[str, float]]  # by label, then by name
 
 # Limits that are mistakes: so many ranges of the models above all of them, as 0.95 for
@@ -164,12 +164,14 @@ class Request:
 
         A prediction comes close to the best possible value, and never reaches it.
         """
-        utilities = {t: self.metrics[t].utility(of.value) for t, of in limits.items()}
-        best = [
-            max(map(metric.utility, metric.bounds)) for metric in self.metrics.values()
-        ]
-        lower = np.array([utilities.get(task, -np.inf) for task in self.metrics])
-        return np.where(lower == best, lower - _AT_BEST, lower)
+        lower = []
+        for task, metric in self.metrics.items():
+            limit = metric.utility(limits[task].value) if task in limits else -np.inf
+            worst, best = sorted(map(metric.utility, metric.bounds))
+            if limit == best:
+                limit -= _AT_BEST * (best - worst if np.isfinite(worst) else 1.0)
+            lower.append(limit)
+        return np.array(lower)
 
     def scalarization(self) -> Scalarization:
         """Return weights and limits as numbers; raises as ``limits``."""

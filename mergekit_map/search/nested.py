@@ -36,7 +36,6 @@ from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
     MergeKey,
-    Role,
     by_merge,
     merge_key,
 )
@@ -79,13 +78,13 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
         groups = {group.label: merges[group.label] for group in pair}
         result = _search_pair(of_pair, groups, readings, measure_on, known_of)
         chosen = result.front[result.selected]
-        # The choice of an earlier pair is an anchor of a later one.
-        role: Role = "front" if is_last else "anchor"
-        measured = measure_on(of_pair.tasks, [(role, chosen)])
-        values = {e.task: e.value for e in measured if not e.failed}
+        found = [e for e in known_of(of_pair.tasks) if e.key[0] == merge_key(chosen)]
+        values = {e.task: e.value for e in found if not e.failed}
         merged = grouping.merge(pair, values)
         if is_last:
             return replace(result, order=merged.order)
+        if not any(chosen.values()):  # the base has no weights that could be searched
+            chosen = flat(of_pair.rounded(of_pair.box[:, 1]), groups)
         merges[merged.label] = dict(chosen)
 
 

@@ -125,11 +125,12 @@ def plain(value: Any) -> Any:
     if callable(value):
         # Not its module: lm-eval names those of local tasks by absolute path.
         name = getattr(value, "__qualname__", type(value).__qualname__)
-        return [str(name), _source_hash(value), *_hashes_beside(value)]
+        return [str(name), source_hash(value), *_hashes_beside(value)]
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
-def _source_hash(function: Any) -> str | None:
+def source_hash(function: Any) -> str | None:
+    """Return the hash of the file that defines a function; None if there is none."""
     try:
         file = Path(inspect.getsourcefile(inspect.unwrap(function)) or "")
     except TypeError:  # built in, or an instance with __call__

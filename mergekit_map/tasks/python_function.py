@@ -37,9 +37,10 @@ from mergekit_map.tasks.base import (
     modules_beside,
     ratio_standard_error,
     separate_randomness,
+    source_hash,
 )
 from mergekit_map.types import Answers, Documents, Measurement, Metric
-from mergekit_map.utils.files import plain
+from mergekit_map.utils.files import plain, sha256_of_file
 from mergekit_map.utils.text import printable
 
 _KEY = ("python",)
@@ -92,8 +93,11 @@ def load_function(
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
-    code = [function_name, Path(str(module.__file__)).read_bytes()]
-    identity = ["python", 1, spec.python, spec.direction, code]
+    identity = ["python", 1, spec.python, spec.direction, function]
+    file = Path(str(module.__file__))
+    # A decorator or a factory may be of another file than what it decorates or makes.
+    if file.is_file() and source_hash(function) != sha256_of_file(file):
+        identity.append(file.read_bytes())
     if beside := modules_beside(module):
         identity.append({name: path.read_bytes() for name, path in beside.items()})
     digest = fingerprint(*identity)

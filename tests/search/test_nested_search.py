@@ -57,6 +57,18 @@ def shared_task(c: Mapping[str, float], task: str) -> float:
     return 1 - c["a"] / 2 - c["c"] / 2 if task == "a" else own_optimum(c, task)
 
 
+def test_a_pair_that_is_best_as_the_base_is_searched_on(tmp_path: Path) -> None:
+    def only_b_helps(c: Mapping[str, float], task: str) -> float:
+        return (c["b"] - 0.6) ** 2 if task == "b" else c["a"] ** 2 + c["c"]
+
+    study = study_of("abc", order=[["a", "c"], "b"], surrogate="quadratic")
+
+    result = run(study, tmp_path, measuring(only_b_helps))
+
+    chosen = result.front[result.selected]
+    assert chosen == pytest.approx({"a": 0, "b": 0.6, "c": 0}, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("function", "limit", "order"),
     [

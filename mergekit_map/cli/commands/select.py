@@ -197,7 +197,7 @@ class _MergeAndChat:
         refuse_other_front(self.folder, view.at, view.point)
         default = printable(f"{run.resolve().name}-{view.at}")
         out = click.prompt("folder for the merge", default, type=FOLDER, err=True)
-        out = out.expanduser()  # as a shell would
+        out = Path(os.path.expanduser(out))  # as a shell would
         refuse_existing(out)
         options = self.make_options(f"opening {run}")
         merge_and_show(run, out, options, {"index": view.at}, **self.models)
