@@ -57,7 +57,7 @@ def config_or_options(target: str | None = None) -> Decorator:
         @functools.wraps(command)
         def run_command(configs: tuple[Path, ...], **arguments: Any) -> Any:
             given = {name: arguments.pop(name) for name in NEW_MERGE_OPTIONS}
-            _require_one_source(configs, option_names(given))
+            _require_one_source(configs, option_names(given), target)
             if "out" in arguments:
                 refuse_existing(arguments["out"])  # before a file is written beside it
             settings = {
@@ -76,9 +76,12 @@ def config_or_options(target: str | None = None) -> Decorator:
     return add
 
 
-def _require_one_source(configs: Sequence[Path], options: Sequence[str]) -> None:
+def _require_one_source(
+    configs: Sequence[Path], options: Sequence[str], target: str | None
+) -> None:
     if len(configs) + bool(options) != 1:
-        words = ", ".join([*map(str, configs), *options]) or "neither"
+        nothing = f"only {target.upper()}" if target else "neither"
+        words = ", ".join([*map(str, configs), *options]) or nothing
         raise click.UsageError(
             "One CONFIG was expected, or options in its place (--model, "
             f"--base, --text, --task); got {words}"

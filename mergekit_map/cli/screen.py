@@ -125,7 +125,7 @@ def next_steps(
     """
     from mergekit_map.results.selection import MERGE
 
-    browse = ("choose another", command_line("browse", run))
+    browse = ("choose another", command_line("browse", run, *options))
     look = [("see the front", command_line("report", run)), browse]
     if found.wider_bounds:
         again = search_command(run, "--bounds", found.wider_bounds, *options)

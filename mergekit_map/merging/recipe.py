@@ -24,7 +24,7 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import RunFolder, recipe_comments
 from mergekit_map.utils.files import digest
-from mergekit_map.utils.text import printable
+from mergekit_map.utils.text import listed, printable
 
 # Methods that only add up what weights multiply, with signs elected from these sums.
 _SUMS = {"task_arithmetic", "ties", "breadcrumbs", "breadcrumbs_ties"}
@@ -170,7 +170,7 @@ def changes_in_words(before: Identity, now: Identity) -> str:
     one, other = _numbered(before), _numbered(now)
     changed = [f"models ({', '.join(names)})"] if names else []
     changed += [key for key in {**one, **other} if one.get(key) != other.get(key)]
-    return "the " + ", ".join(changed or ["configuration"])
+    return "the " + listed(changed or ["configuration"])
 
 
 def _numbered(identity: Identity) -> dict[str, Any]:

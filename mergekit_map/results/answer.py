@@ -135,9 +135,10 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
         within = f" that is nowhere worse than {rivals}"
     verb = "beats"
     on_one, by_sum = beats_somewhere(front, advised, counted)
-    if by_sum or (on_one and len(counted) == 1):
-        return f"{_chosen_name(front)}, unlike another, is not better than {name}"
-    if on_one:
+    if len(other := by_sum if len(counted) > 1 else on_one):
+        chosen = _chosen_name(front)
+        return f"{chosen}, unlike point {other[0]}, is not better than {name}"
+    if len(on_one):
         total = "weighted sum" if select.prefer else "sum"
         verb = f"has a significantly larger {total} of gains than"
     text = f"no merge{within} {verb} {name}"

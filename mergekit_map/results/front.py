@@ -261,7 +261,7 @@ class Front(Record):
     selected: int = Field(ge=0)
     """Index of the chosen point."""
     points: tuple[Merge, ...] = Field(min_length=1)
-    """The front, worst on the first task first; last, further merges that were tried."""
+    """The front, worst on the first task first; last, other merges that were tried."""
     recommended: tuple[int, ...] = ()
     """Indices of the measured points that no measured merge of the search dominates."""
     ending: Ending | None = None

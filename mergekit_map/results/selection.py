@@ -119,19 +119,18 @@ def advice(front: Front) -> str:
 
 def beats_somewhere(
     front: Front, label: str, tasks: Iterable[str]
-) -> tuple[bool, bool]:
-    """Whether a point that is not chosen is significantly better than a reference.
+) -> tuple[IntArray, IntArray]:
+    """Return other points that are significantly better than a reference; (r,), (s,).
 
-    On one of these tasks, whatever it loses on others; and by the weighted sum. The
-    point is measured and keeps the limits.
+    On one of these tasks, whatever they lose on others; and by the weighted sum. They
+    are measured and keep the limits.
     """
     points = front.measured_points[keep_limits(front, front.measured_points)]
     points = points[points != front.selected]
     columns = [[*front.tasks].index(task) for task in tasks]
     rival = front.anchor_indices[[anchor.label == label for anchor in front.anchors]]
-    better = PairedMerges.of(front, points, rival).better[:, columns]
-    by_sum = _with_sum(front, points, rival).better[:, -1]
-    return bool(better.any()), bool(by_sum.any())
+    better = PairedMerges.of(front, points, rival).better[:, columns].any(axis=1)
+    return points[better], points[_with_sum(front, points, rival).better[:, -1]]
 
 
 def _beats(

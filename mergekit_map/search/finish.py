@@ -362,9 +362,7 @@ def find_partial_front(
     DesignError if the measurements cannot be fitted.
     """
     if study.search.strategy == "nested":
-        raise ArtifactError(
-            "nested merges pair by pair, and can be looked at when it is finished"
-        )
+        raise ArtifactError("a nested search can be looked at when it is finished")
     known = fittable(study, log)
     seen = by_merge(known)
     latest = [e for found in seen.values() for e in found.values()]

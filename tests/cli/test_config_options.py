@@ -129,7 +129,7 @@ def test_mistakes_in_method_base_and_text_are_told_at_once() -> None:
 
 USAGE = {
     "select run-\udcff": "is no Unicode; rename the file",
-    "run out": "One CONFIG was expected, or options in its place (--model, --base",
+    "run out": "--base, --text, --task); got only OUT",
     "inspect": "got neither",
     "inspect --model b --text fr.txt": "options: 'task_arithmetic' merges",
     "search fr.txt b --base c": "got fr.txt, --base",

@@ -147,7 +147,7 @@ def test_a_merge_that_beats_it_on_one_task_alone_is_not_denied() -> None:
     wins: Row = [(0.95, 0.01), (1.4, 0.01)]
     front = make_front([(CHOSEN, CHOSEN), (wins,) * 2], {**ANCHORS, "one": BETTER})
 
-    assert ", unlike another, is not better than the model" in answer(front).headline
+    assert ", unlike point 1, is not better than the model" in answer(front).headline
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def _show_models(inspection: Inspection) -> None:
     Console().print(table)
     if weights.read and not weights.exact:
         n_read, total = map(count_in_words, (weights.read, weights.parameters))
-        _print(f"From {n_read} of {total} parameters, in evenly spread rows.")
+        _print(f"From {n_read} of {total} parameters: of some rows, or some tensors.")
     if any(model.norm_ratio is not None for model in inspection.models):
         _print("Norm ratio: sum of |model - base|, divided by the sum of |base|.")
         _print("Changed: share of the parameters that differ from the base.")
