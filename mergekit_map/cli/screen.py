@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -162,7 +163,11 @@ def search_command(run: Path, *options: str) -> str:
 
 
 def opening_options(
-    run: Path, options: MergeOptions, model_paths: Mapping[str, str], *, trust_run: bool
+    run: Path,
+    options: MergeOptions,
+    model_paths: Mapping[str, str] = MappingProxyType({}),
+    *,
+    trust_run: bool = False,
 ) -> list[str]:
     """Return the options of a command without which the next would be refused."""
     from mergekit_map.merging.recipe import permissions

@@ -318,12 +318,9 @@ def weight_table(
     return WeightTable(constant, slopes)
 
 
-def _find_folder(
-    model: ModelReference, *_: object, ignore_lora: bool = False, **__: object
-) -> str:
-    """Find a model as all else here: mergekit asks the Hub for a list, offline too."""
-    if model.lora is not None and not ignore_lora:
-        raise AssertionError("LoRA not merged")  # as mergekit's own
+def _find_folder(model: ModelReference, *_: object, **__: object) -> str:
+    """Find a folder offline, too: mergekit's own method asks the Hub what it holds."""
+    assert model.lora is None, "LoRA not merged"  # as there
     path = model.model.path
     return path if os.path.isdir(path) else str(find_model(str(model.model)).folder)
 

@@ -22,15 +22,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.results.front import Order, Readings, axis_bounds
+from mergekit_map.results.front import Order, axis_bounds
 from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.log import (
     Evaluation,
@@ -53,33 +52,21 @@ EVALUATIONS = 20  # per pair: the paper's T
 
 def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
     """Merge pair after pair; return the last result, as coefficients of the study."""
-
-    def measure_on(
-        tasks: Iterable[str],
-        candidates: Iterable[Candidate],
-        foretold: Mapping[MergeKey, Readings] = MappingProxyType({}),
-    ) -> list[Evaluation]:
-        part = study.of_tasks(tasks)
-        wanted = {merge_key(c): (role, c) for role, c in candidates}
-        measure(part, list(wanted.values()), evaluate, log, foretold)
-        return [e for e in matching(part, log) if e.key[0] in wanted]
-
-    def known_of(tasks: Iterable[str]) -> list[Evaluation]:
-        return fittable(study.of_tasks(tasks), log)
-
-    known = measure_on(study.tasks, first_candidates(study))
-    readings = reference_values(study, known, log)
+    measure(study, first_candidates(study), evaluate, log)
+    known = matching(study, log)
+    anchors = reference_values(study, known, log)
     merges = _single_models(study)  # of each group, by its label
-    grouping = Grouping(study, readings, Anchors.measured(merges, known))
+    grouping = Grouping(study, anchors, Anchors.measured(merges, known))
     while True:
         pair = grouping.next_pair()
         is_last = grouping.is_last
         of_pair = pair_study(study, pair, grouping.choice(pair), last=is_last)
         groups = {group.label: merges[group.label] for group in pair}
-        result = _search_pair(of_pair, groups, readings, measure_on, known_of)
+        part = study.of_tasks(of_pair.tasks)
+        result = _search_pair(of_pair, part, groups, anchors, evaluate, log)
         chosen = result.front[result.selected]
-        found = [e for e in known_of(of_pair.tasks) if e.key[0] == merge_key(chosen)]
-        values = {e.task: e.value for e in found if not e.failed}
+        found = by_merge(fittable(part, log)).get(merge_key(chosen), {})
+        values = {task: e.value for task, e in found.items() if not e.failed}
         merged = grouping.merge(pair, values)
         if is_last:
             return replace(result, order=merged.order)
@@ -116,33 +103,39 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
 
 def _search_pair(
     study: Study,
+    of_models: Study,
     groups: Mapping[str, Mapping[str, float]],  # coefficients of each of the pair
     anchors: Anchors,
-    measure_on: Callable[..., list[Evaluation]],
-    known_of: Callable[[Iterable[str]], list[Evaluation]],
+    evaluate: Evaluator,
+    log: EvaluationLog,
 ) -> StudyResult:
-    """Search as plain MAP does, in the coefficients of the pair."""
-    names = list(next(iter(groups.values())))
+    """Search as plain MAP does, in the coefficients of the pair.
+
+    Both studies have the tasks of the pair; the second measures merges of the models.
+    """
     measured: dict[MergeKey, Mapping[str, float]] = {}  # by the merge of the pair
     asked: set[MergeKey] = set()  # later pairs may have measured others of this one
 
-    def of_models(merge: Mapping[str, float]) -> Mapping[str, float]:
+    def expanded(merge: Mapping[str, float]) -> Mapping[str, float]:
         return measured.get(merge_key(merge)) or flat(merge, groups)
 
     def measure_all(
         planned: Sequence[Candidate], surrogates: Mapping[str, Surrogate]
     ) -> list[Evaluation]:
-        merges = [(role, of_models(merge)) for role, merge in planned]
+        merges = [(role, expanded(merge)) for role, merge in planned]
         keys = [merge_key(merge) for _, merge in merges]
         asked.update(keys)
         readings = predict(surrogates, study.vectors(c for _, c in planned))
-        measure_on(study.tasks, merges, dict(zip(keys, readings, strict=True)))
-        return in_pair(e for e in known_of(study.tasks) if e.key[0] in asked)
+        foretold = dict(zip(keys, readings, strict=True))
+        # Merges that differ only in a group whose weights are all 0 are one.
+        distinct = [*dict(zip(keys, merges, strict=True)).values()]
+        measure(of_models, distinct, evaluate, log, foretold)
+        return in_pair(e for e in fittable(of_models, log) if e.key[0] in asked)
 
     def in_pair(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
         """Keep the merges of the pair, in its coefficients."""
         latest, known = by_merge(evaluations), []
-        located = locate(map(dict, latest), names, groups, study.box)
+        located = locate(map(dict, latest), of_models.bounds, groups, study.box)
         for by_task, row in zip(latest.values(), located, strict=True):
             if np.isfinite(row).all():
                 merge = study.rounded(row)
@@ -152,11 +145,11 @@ def _search_pair(
         return known
 
     def others() -> list[Evaluation]:
-        return in_pair(known_of(study.tasks))  # as whoever reads the log fits them
+        return in_pair(fittable(of_models, log))  # as whoever reads the log fits them
 
     start = measure_all(design(study), {})
     result = end_search(study, start, anchors, measure_all, others=others)
-    merges = [of_models(merge) for merge in result.front]
+    merges = [expanded(merge) for merge in result.front]
     return replace(result, front=merges, groups=groups)
 
 

@@ -270,7 +270,7 @@ def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
 
 
 def _solve(L: FloatArray, b: FloatArray) -> FloatArray:
-    """Solve L L' x = b, without the checks of SciPy, which took a fifth of a fit."""
+    """Solve L L' x = b, without the checks of SciPy, which take a fifth of a fit."""
     return np.asarray(dpotrs(L, b, lower=True)[0])
 
 

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -96,19 +95,12 @@ def merge(
     """
     refuse_existing(out)
     update_front(run)
-    options = make_options(f"opening {run}")
-    models: Any = {"model_paths": model_paths, "trust_run": trust_run}
-    merge_and_show(run, out, options, choice, **models)
+    models = {"model_paths": model_paths, "trust_run": trust_run}
+    merge_and_show(run, out, make_options(f"opening {run}"), choice, **models)
 
 
 def merge_and_show(
-    run: Path,
-    out: Path,
-    options: MergeOptions,
-    choice: dict[str, Any],
-    *,
-    model_paths: Mapping[str, str] = MappingProxyType({}),
-    trust_run: bool = False,
+    run: Path, out: Path, options: MergeOptions, choice: dict[str, Any], **models: Any
 ) -> None:
     """Choose a point, write its checkpoint, and print the answer and the next steps."""
     from mergekit_map.cli.screen import (
@@ -119,8 +111,6 @@ def merge_and_show(
     )
     from mergekit_map.workflows.merge import merge_point
     from mergekit_map.workflows.select import select_point
-
-    models: Any = {"model_paths": model_paths, "trust_run": trust_run}
 
     selection = select_point(run, **choice)
     with TerminalReporter() as reporter:
