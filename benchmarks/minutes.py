@@ -55,6 +55,7 @@ OURS, TPE, BY_HAND, MODELS = "this program", "TPE", "by hand", "models"
 Line: TypeAlias = tuple[float, list[float]]  # seconds so far, and losses of a merge
 COLUMNS = ("method", "runs", "merges", "hypervolume", "worst task", "share of time")
 _METRIC = "bits_per_byte"
+_DTYPE = "float32"  # in bfloat16, lm-eval rounds log-likelihoods to three digits
 _ROWS = 8  # in a batch
 
 
@@ -75,7 +76,7 @@ class Bench:
             {"model": self._on_base(model), "parameters": {"weight": float(weight)}}
             for model, weight in zip(self.models, weights, strict=True)
         ]
-        config = {"merge_method": "task_arithmetic", "dtype": "bfloat16", **method}
+        config = {"merge_method": "task_arithmetic", "dtype": _DTYPE, **method}
         config |= {"base_model": self.base, "models": models}
         out = self.folder / "merge"
         cache = str(self.folder / "adapters")
@@ -92,9 +93,7 @@ class Bench:
 
     def loss_of(self, pretrained: str, peft: str | None = None) -> list[float]:
         """Measure a model on disk by lm-eval, or an adapter of it."""
-        # In bfloat16, log-likelihoods would be rounded to three digits.
-        how = {"pretrained": pretrained, "softmax_dtype": "float32"}
-        how["dtype"] = "bfloat16"
+        how = {"pretrained": pretrained, "dtype": _DTYPE}
         if peft is not None:
             how["peft"] = peft
         found = lm_eval.simple_evaluate(
@@ -163,7 +162,7 @@ def ours(
     tasks = write_tasks(given.text, folder)
     config = {
         "merge_method": "task_arithmetic",
-        "dtype": "bfloat16",
+        "dtype": _DTYPE,
         "base_model": given.base,
         "models": [{"model": model} for model in given.model],
         "map": {

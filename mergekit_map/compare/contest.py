@@ -89,7 +89,7 @@ class Contest:
 
 def own_merges(study: Study, log: Iterable[Evaluation]) -> list[Mapping[str, float]]:
     """List the merges that a search itself measured and fits."""
-    fitted = filter(is_fitted, matching(study, log))
+    fitted = [e for e in matching(study, log) if is_fitted(e) and e.role != "imported"]
     return list({e.key[0]: e.coefficients for e in fitted}.values())
 
 

@@ -129,16 +129,14 @@ class _End:
             if (self._predict(front[[selected]]) >= lower).all():
                 break
         if len(study.tasks) == 1:
-            for imported in (True, False):  # what was measured here decides
-                X, Y = self._measured_merges(imported=imported)
-                front = X[[Y[:, 0].argmax()]] if len(X) else front[[selected]]
-                selected = 0
-                self._measure(front)
+            X, Y = self._measured_merges()
+            front = X[[Y[:, 0].argmax()]] if len(X) else front[[selected]]
+            selected = 0
         return front, selected
 
     def _most_telling(self, front: FloatArray) -> int:
         """Return the point of a front (k, d) that adds most to those measured here."""
-        X, measured = self._measured_merges(imported=False)
+        X, measured = self._measured_merges()
         Y, there = map(self._predict, (front, X[np.isfinite(measured).all(axis=1)]))
         worst, width = Y.min(axis=0), varying_range(Y)
         return int(improvements((Y - worst) / width, (there - worst) / width).argmax())
@@ -172,15 +170,13 @@ class _End:
         ordered = both[np.lexsort(keys.T)]
         return np.asarray(ordered[-1:] if Y.shape[1] == 1 else ordered)
 
-    def _measured_merges(
-        self, *, imported: bool = True
-    ) -> tuple[FloatArray, FloatArray]:
-        """List the merges within the bounds, and their values on all documents.
+    def _measured_merges(self) -> tuple[FloatArray, FloatArray]:
+        """List the merges measured here within the bounds, on all documents.
 
         (n, d) and (n, m), larger is better, NaN where unknown.
         """
         usable = (e for e in self.known if e.whole and not e.failed)
-        found = by_merge(e for e in usable if imported or e.role != "imported")
+        found = by_merge(e for e in usable if e.role != "imported")
         X = self.study.vectors(map(dict, found))
         inside = self.study.contains(X)
         return X[inside], self.study.utilities(found.values())[inside]

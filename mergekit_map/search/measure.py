@@ -182,7 +182,7 @@ def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
     as_asked = e.n == study.documents.get(e.task)
     if not e.whole and (_asks_all(study, role, e.task) or not as_asked):
         return False
-    return role != "front" or e.role != "imported"
+    return role not in {"anchor", "front"} or e.role != "imported"
 
 
 def _evaluate(

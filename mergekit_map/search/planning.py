@@ -156,7 +156,8 @@ def refinement_round(
     """Propose the merge to measure next; none when the predictions are trusted."""
     front = _outlook_of_front(study, surrogates)
     is_trusted = front.errors.max() <= GOOD_ENOUGH
-    if is_trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
+    fitted = [e for e in known if study.contains(study.vectors([e.coefficients]))]
+    if is_trusted and n_quiet_rounds(rounds, fitted) >= QUIET_ROUNDS:
         return []
     X = _tried(study, rounds, known)
     worst = front.Y.min(axis=0)

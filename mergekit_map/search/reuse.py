@@ -29,6 +29,7 @@ from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.results.log import Count, Evaluation, EvaluationLog, Key, Role
 from mergekit_map.results.records import LARGEST, Finite, Stderr
 from mergekit_map.results.samples import copy_samples
+from mergekit_map.results.surrogates import MOST_MERGES
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, read_whole
@@ -36,7 +37,7 @@ from mergekit_map.utils.progress import warn
 
 # Roles of measurements that a search does without.
 _APART: frozenset[Role] = frozenset({"baseline", "checkpoint", "holdout"})
-_MOST_BYTES = 1 << 26  # of a CSV file: a million numbers
+_MOST_BYTES = 1 << 24  # of a CSV file
 
 
 def reuse_measurements(study: Study, log: EvaluationLog, changed: str) -> None:
@@ -96,6 +97,8 @@ def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
             text = "a line above has other values of this merge; remove one"
             problems.append(f"{line}: {text}")
         known |= evaluations
+    if not (problems or known):
+        problems.append(f"{number}: no row below has a value")
     if problems:
         raise with_count(path, [f"{path}:{problem}" for problem in problems])
     return [*known.values()]
@@ -127,6 +130,7 @@ def add_imported(
         f"{len(fresh)} measurements of {len(merges)} merges imported, taken for merges "
         f"of this configuration; {fitted} lie within the bounds and are fitted; "
         f"{len(imported) - len(fresh)} measurements were known, and those here are kept"
+        f"; to take imports back, remove their lines from {log.path}"
     )
 
 
@@ -182,10 +186,10 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
             "it as such"
         ) from None
     filled = [(line, row) for line, row in rows if any(row)]
-    if len(filled) < 2:
+    if not 2 <= len(filled) <= MOST_MERGES + 1:
         raise ConfigError(
-            f"{path}: a line of column names and a line per merge are required, got "
-            f"{len(filled)} in all"
+            f"{path}: a line of column names and a line per merge are required, at "
+            f"most {MOST_MERGES + 1}, got {len(filled)} in all"
         )
     return filled
 
@@ -200,7 +204,10 @@ def _header_problems(columns: Sequence[str], study: Study) -> Iterator[str]:
             value = f"; the task's is {name} value" if name in study.tasks else ""
             yield f"{name}: several columns hold it; remove all but one{value}"
     if not {f"{task} value" for task in study.tasks} & {*columns}:
-        yield "a column 'TASK value' is required, for one task or more"
+        yield (
+            "a column 'TASK value' is required, for one task or more; columns are "
+            "separated by commas, and decimals by points"
+        )
     for name in study.bounds:
         if name not in columns:
             yield f"{name}: a column for every coefficient is required, add this one"

@@ -137,7 +137,8 @@ def _texts(
     texts = list[str]()
     for number, record in enumerate(records, start=1):
         field = field or _find_field(record, key)
-        text = record.get(field)
+        if (text := record.get(field, 0)) is None:
+            continue  # an empty cell of a table
         # Text with lone surrogates cannot be encoded.
         if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
             hint = nearest(field, record.keys() - {field})
@@ -179,6 +180,9 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     field = source.field or _find_field(next(iter(rows), {_USUAL: ""}), "dataset")
     if field in rows.column_names:
         rows = rows.select_columns(field)
+    if rows.data.nbytes > _LARGEST:
+        size = f"at most {_LARGEST >> 20} MB of text are read, of which 'max_tokens' "
+        raise _refusal("dataset", f"{size}are used; name a part: split: test[:1000]")
     return _texts(rows, field, "dataset")
 
 

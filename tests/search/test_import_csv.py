@@ -133,14 +133,20 @@ def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
     assert {e.task: e.value for e in again}["near"] == rows[0]["near"]
 
 
-def test_with_one_task_what_was_measured_here_decides(tmp_path: Path) -> None:
-    study = make_study("xy", ["near"], ("base", "soup"), evaluations=6, remeasure=0)
-    rows = [{"x": 0.1, "y": 0.9, "near": 0.5}, {"x": 0.2, "y": 0.7, "near": 0.6}]
+@pytest.mark.parametrize("tasks", [["near"], [*IDEAL]])
+def test_what_is_compared_shown_or_chosen_is_measured_here(
+    tasks: list[str], tmp_path: Path
+) -> None:
+    study = make_study("xy", tasks, ("base", "soup"), evaluations=6, remeasure=0)
+    claims = [{"x": x, "y": x} | dict.fromkeys(tasks, 0.5 + x) for x in (0.0, 0.2)]
 
-    result, _ = run(study, tmp_path, bowl, write_csv(tmp_path / "some.csv", rows))
+    result, _ = run(study, tmp_path, bowl, write_csv(tmp_path / "some.csv", claims))
 
     here = [e for e in logged(tmp_path) if e.role != "imported"]
-    assert result.front == [min(here, key=lambda e: e.value).coefficients]
+    assert claims[0].items() >= here[0].coefficients.items()
+    assert {"x": 0.2, "y": 0.2} not in result.front
+    if len(tasks) == 1:
+        assert result.front == [min(here, key=lambda e: e.value).coefficients]
 
 
 def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
@@ -187,6 +193,7 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
         ('x,y,near\n0,0,"1\n', [r"cannot be read as CSV in UTF-8"]),
         ("x,y,near,near stderr\n0,0,,0.1\n", [r":2: near value: .* got ''"]),
         ("x,y\n0,0\n", [r":1: a column 'TASK value' is required"]),
+        ("x,y,near\n0,0,\n", [r":1: no row below has a value"]),
         ("x,y,near\n0,0,1\n0,0,2\n", [r":3: a line above has other values"]),
     ],
 )

@@ -125,6 +125,15 @@ def test_a_prediction_comes_true_within_its_error_or_a_small_share(
     assert n_quiet_rounds([*rounds, [last]], after) == int(came_true)
 
 
+def test_merges_outside_the_bounds_make_no_prediction_come_true() -> None:
+    rounds, known = searched(1)
+    last = merge(0.7, 0.7)
+    far_off = measured(merge(9, 9, "imported"))
+    after = [*known, *far_off, *measured(last, 0.1)]
+
+    assert refinement_round(STUDY, [*rounds, [last]], after, known_within(0.0)) != []
+
+
 def test_what_was_foretold_of_one_task_alone_must_come_true_of_all() -> None:
     rounds, known = searched(1)
     assert n_quiet_rounds(rounds, known) == 1

@@ -166,7 +166,8 @@ def test_the_only_field_that_is_text_need_not_be_named(folder: Path) -> None:
     records = [{"id": 1, "body": "one"}, {"id": 2, "body": "two", "note": "mine"}]
     (folder / "data").mkdir()
     for path in ("a.jsonl", "data/test.jsonl"):
-        lines = "\n".join(json.dumps({**r, "note": None}) for r in records)
+        cells = [*records, {"id": 3, "body": None}]
+        lines = "\n".join(json.dumps({**r, "note": None}) for r in cells)
         (folder / path).write_text(lines)
 
     assert read_documents(source(file="a.jsonl"), folder) == ("one", "two")
