@@ -49,7 +49,7 @@ from mergekit_map.hub.sanitize import (
 from mergekit_map.models.references import referenced_models
 from mergekit_map.results.log import whole_lines
 from mergekit_map.results.run_folder import RunFolder, open_run
-from mergekit_map.utils.files import LARGEST_JSON, read_whole
+from mergekit_map.utils.files import LARGEST_JSON, StrPath, read_whole
 
 # Files that loaders read: left by another checkpoint they would be taken for the new.
 _LOADED_FILES = (
@@ -128,7 +128,10 @@ def open_hub(endpoint: str | None = None) -> HfApi:
 
 
 def plan_push(
-    folder: Path, run: Path | None, options: PushOptions, api: HfApi | None = None
+    folder: StrPath,
+    run: StrPath | None,
+    options: PushOptions,
+    api: HfApi | None = None,
 ) -> Plan:
     """Collect files, card and licence of a checkpoint, and look up the repository.
 
@@ -145,9 +148,10 @@ def plan_push(
             utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
         except errors.HFValidationError as error:
             raise ConfigError(f"{error}; write it as owner/name") from None
+    folder = Path(folder)
     config = _read_recipe(folder / cards.RECIPE_FILE)
     card = cards.read_card(folder)
-    search = None if run is None else open_run(run)
+    search = None if run is None else open_run(Path(run))
     directory = "/" if search is None else search.read_manifest().directory
     names = public_names(referenced_models(config), options.parents, directory)
     files, left_out = _checkpoint_files(folder, config, names)

@@ -21,6 +21,7 @@ from unittest.mock import patch  # raises AttributeError where a part is no more
 import transformers
 from filelock import FileLock
 from mergekit.architecture import ModelArchitecture, get_architecture_info
+from mergekit.architecture.auto import infer_architecture_info
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
 from mergekit.io.tasks import LoaderCache
@@ -181,6 +182,7 @@ def _translate_errors(folder: Path) -> Iterator[None]:
         logger.removeFilter(keep)
         # mergekit keeps the files of every model open, and would not see new ones.
         LoaderCache().loaders.clear()
+        infer_architecture_info.cache_clear()
         release_memory()  # its tasks refer to one another, and to the last tensors
 
 

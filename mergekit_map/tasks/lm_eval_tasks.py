@@ -67,7 +67,7 @@ EXPONENTIAL = (metrics.perplexity, metrics.weighted_perplexity)
 _RANGES: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
     **dict.fromkeys(("acc_all", "exact_match", "f1", "em", "math_verify"), (0.0, 1.0)),
-    **dict.fromkeys(("pass@1", "pass_at_1", "contains"), (0.0, 1.0)),
+    **dict.fromkeys(("pass@1", "pass_at_1"), (0.0, 1.0)),
     **dict.fromkeys((f"prompt_level_{k}_acc" for k in ("strict", "loose")), (0.0, 1.0)),
     "mcc": (-1.0, 1.0),
     **dict.fromkeys(("bleu", "chrf", "chrf++"), (0.0, 100.0)),

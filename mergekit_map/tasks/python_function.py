@@ -9,8 +9,9 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-import importlib
+import importlib.util
 import inspect
+import os
 import reprlib
 import sys
 from collections.abc import Callable, Sequence
@@ -122,10 +123,10 @@ def _import(module_name: str, directory: Path) -> ModuleType:
     sys.path.insert(0, entry)
     importlib.invalidate_caches()
     try:
-        # Imported anew: files may have been edited, or be those of another folder.
-        before = sys.modules.pop(module_name, None)
-        if before is not None:
-            for name in modules_beside(before):
+        # Files may have been edited since, or be those of another folder.
+        sys.modules.pop(module_name, None)
+        if spec := importlib.util.find_spec(module_name):
+            for name in modules_beside(importlib.util.module_from_spec(spec)):
                 sys.modules.pop(name, None)
         return importlib.import_module(module_name)
     except KeyboardInterrupt:
@@ -146,7 +147,7 @@ def _import(module_name: str, directory: Path) -> ModuleType:
 def _measure(
     task: PythonFunction, model: PreTrainedModel, tokenizer: Any, documents: Documents
 ) -> Measurement:
-    before = weight_checksum(model)
+    before, here = weight_checksum(model), os.getcwd()
     # Not inference_mode: a function that needs gradients can enable them.
     with separate_randomness(), torch.no_grad():
         try:
@@ -157,6 +158,7 @@ def _measure(
                 returned = task.function(model, tokenizer)
         finally:
             model.train(mode=False)
+            os.chdir(here)  # the run folder's path may be relative
     if weight_checksum(model) != before:
         raise EvaluationError(
             "the function changed the weights of the model, so its value is not that "

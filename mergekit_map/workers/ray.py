@@ -39,7 +39,7 @@ class RayWorker:
     """A worker that is an actor, which ``make`` starts for a project."""
 
     def __init__(self, ray: Any, make: Callable[[Opening], Any]):
-        self.dies_with: type[Exception] = ray.exceptions.RayActorError
+        self.dies_with: type[Exception] = ray.exceptions.RayError
         self._ray = ray
         self._make = make
         self._actor: Any = None
@@ -79,7 +79,7 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
         gpus = [int(node.get("GPU", 0)) for node in nodes]
         count = count or sum(gpus) or len(nodes)
         actor = ray.remote(
-            num_cpus=1,
+            num_cpus=int(resources.get("CPU", 0) >= count),  # else they wait for ever
             num_gpus=gpus_of_each(gpus, count),
             max_restarts=0,
             scheduling_strategy="SPREAD",

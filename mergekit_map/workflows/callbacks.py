@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from mergekit_map.errors import ConfigError
+from mergekit_map.errors import ConfigError, in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.types import Metric
@@ -138,7 +139,7 @@ class CallbackList(Listener):
                 event(one)
             except Exception as error:  # noqa: BLE001 - of others; hours are at stake
                 self._callbacks.remove(one)
-                text = f"{type(one).__name__} failed ({type(error).__name__}: {error})"
+                text = f"{type(one).__name__} failed ({in_words(error)})"
                 _logger.warning(
                     "the callback %s and is left out from now on; the search goes on",
                     redact(text),
@@ -172,10 +173,11 @@ def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
     except BaseException as error:
         stopped = error  # a name that outlives this clause
         events.tell(lambda one: one.on_stop(stopped))
+        # A notebook keeps the last error, which would keep the models in memory.
+        traceback.clear_frames(error.__traceback__)
         raise
     finally:
         _RUNNING.release()
-        for line in lines:
-            line.clear()
+        events.tell(lambda one: one.clear() if isinstance(one, ProgressLine) else None)
         if bars:
             logging_of_models.enable_progress_bar()  # type: ignore[no-untyped-call]

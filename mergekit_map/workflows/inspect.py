@@ -26,6 +26,7 @@ from mergekit_map.search.checks import Forecast, forecast, probe_multiples
 from mergekit_map.search.measure import FAILURES
 from mergekit_map.types import SOUP, MeasurementRequest
 from mergekit_map.utils.files import StrPath
+from mergekit_map.workflows.callbacks import reporting
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def probe_config(
         config, options, directory, trust_run=trust_run, model_paths=model_paths
     )
     soup, seconds, sizes = project.space.anchors()[SOUP], {}, {}
-    with closing(Worker(open_merges(project))) as worker:
+    with reporting([]), closing(Worker(open_merges(project))) as worker:
         started = time.perf_counter()
         worker.open()
         opened = time.perf_counter()

@@ -153,6 +153,7 @@ def look_at(run: StrPath) -> Path:
         ArtifactError: there is nothing to look at yet, or a file is damaged.
     """
     folder = open_run(Path(run))
+    folder.read_manifest()  # raises where nothing was planned
     if folder.unfinished or folder.choosing.exists():
         with selection_lock(folder):
             if folder.unfinished:  # still

@@ -85,7 +85,7 @@ def planned(
     folder: Path, api: HfApi | None = None, run: Path | None = None, **wishes: Any
 ) -> Plan:
     wishes = {"repo": REPO, "licence": "mit", **wishes}
-    return plan_push(folder, run, PushOptions(**wishes), api)
+    return plan_push(str(folder), run, PushOptions(**wishes), api)
 
 
 def there(hub: Hub, *files: str, private: bool = True) -> None:

@@ -1,3 +1,4 @@
+import importlib
 import math
 import pickle
 import sys
@@ -84,18 +85,29 @@ HARMS = [
 
 
 def test_an_edited_function_is_the_one_that_is_called(
-    bench: Bench, tmp_path: Path
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = PythonTask(python="own_edited:score", direction="minimize")
     places = [(bench.folder, 1), (bench.folder, 22), (tmp_path / "other", 333)]
     values = []
     for place, value in places:
         place.mkdir(exist_ok=True)
-        code = f"def score(model, tokenizer):\n    return {value}\n"
-        (place / "own_edited.py").write_text(code)
+        (place / "of_edited.py").write_text(f"VALUE = {value}\n")
+        code = "def score(model, tokenizer):\n    return VALUE\n"
+        (place / "own_edited.py").write_text(f"from of_edited import VALUE\n{code}")
+        monkeypatch.syspath_prepend(place)
+        # Someone tried these in the same process, the second one before an edit.
+        importlib.import_module("of_edited")
+        sys.modules.pop("own_edited", None)
         values.append(bench.prepare(load_function("mine", spec, place))().value)
 
     assert values == [1, 22, 333]
+
+
+def test_a_function_leaves_the_working_directory(bench: Bench) -> None:
+    before = Path.cwd()
+    prepare(bench, "import os; os.chdir('/'); return 1")()
+    assert Path.cwd() == before
 
 
 @pytest.mark.parametrize(

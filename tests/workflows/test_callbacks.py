@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,7 +15,7 @@ from runs import write_plain
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
-from mergekit_map.workflows.callbacks import Callback
+from mergekit_map.workflows.callbacks import Callback, ProgressLine, reporting
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,14 +72,30 @@ def test_a_callback_that_fails_is_left_out_and_the_search_goes_on(
 ) -> None:
     failing, other = Mock(spec=Callback), Mock(spec=Callback)
     failing.on_measured.side_effect = [None, None, ConnectionError("no network")]
+    line = Mock(spec=ProgressLine, clear=Mock(side_effect=AttributeError("_seen")))
 
-    front = search(failing, other)
+    front = search(failing, line, other)
 
     assert heard(other, "on_finish") == [front]
     assert failing.on_measured.call_count == 3
     assert not failing.on_finish.called
-    (text,) = [r.getMessage() for r in caplog.records if "callbacks" in r.name]
-    assert text.startswith("the callback Mock failed (ConnectionError: no network)")
+    texts = [r.getMessage() for r in caplog.records if "callbacks" in r.name]
+    assert texts[0].startswith("the callback Mock failed (ConnectionError: no network)")
+    assert "AttributeError: _seen" in texts[1]
+
+
+def test_an_error_that_a_notebook_keeps_keeps_no_models() -> None:
+    seen = list[weakref.ref[Mock]]()
+
+    def stop() -> None:
+        model = Mock()
+        seen.append(weakref.ref(model))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as kept, reporting([]):
+        stop()
+    assert kept.traceback
+    assert seen[0]() is None
 
 
 def test_the_examples_log_every_measurement_and_what_was_chosen(

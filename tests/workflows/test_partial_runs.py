@@ -158,6 +158,8 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
 ) -> None:
     stopped(11, evaluations=8)
     invoke("search", "config.yml", "run")
+    with pytest.raises(ArtifactError, match="rum is not the folder of a search"):
+        look_at("rum")
     assert look_at(Path("run")) == Path("run")
     assert RunFolder(Path("run")).read_front().unfinished is None
     assert not Path("run/.state/search.json").exists()
