@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -184,13 +185,14 @@ NEW_MERGE_OPTIONS = {
 
 
 def _parse_bounds(text: str) -> dict[str, list[float]]:
-    """Parse ``fr=0:1.2,de=-0.2:1``."""
+    """Parse ``fr=0:1.2,de=-0.2:1``; names may hold both signs."""
     bounds: dict[str, list[float]] = {}
     try:
-        for part in text.split(","):
-            name, _, interval = part.rpartition("=")
-            low, high = interval.split(":")
-            if not name or name in bounds:
+        found = re.findall("(.+?)=([^=:,]+):([^=:,]+)(?:,|$)", text)
+        if ",".join(f"{name}={low}:{high}" for name, low, high in found) != text:
+            raise ValueError(text)
+        for name, low, high in found:
+            if name in bounds:
                 raise ValueError(name)
             bounds[name] = [float(low), float(high)]
     except ValueError:

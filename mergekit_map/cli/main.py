@@ -10,6 +10,7 @@ import importlib
 import io
 import shlex
 import sys
+from pathlib import PurePath
 
 import click
 
@@ -85,7 +86,11 @@ class _LazyGroup(click.Group):
 
 def command_line(*words: object) -> str:
     """Return a command of this program, to be copied into a shell."""
-    return shlex.join(["mergekit-map", *map(str, words)])
+    texts = [str(word) for word in words]
+    for index, word in enumerate(words):
+        if isinstance(word, PurePath) and texts[index].startswith("-"):
+            texts[index] = f"./{word}"  # no option
+    return shlex.join(["mergekit-map", *texts])
 
 
 def typed_command() -> str:

@@ -222,7 +222,10 @@ class TerminalReporter(Callback):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        try:
+            self._live.stop()
+        except OSError:  # the terminal was closed
+            self._console.on_broken_pipe()
 
     def on_start(self, started: Started) -> None:
         """Announce how much will be measured at most, with what is known."""

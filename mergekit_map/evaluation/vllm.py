@@ -80,14 +80,15 @@ def checkpoint_in_vllm(project: Project, folder: Path) -> Iterator[Merges]:
 
 def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
     """Return the arguments of vLLM for the tasks of a project."""
-    config = transformers.AutoConfig.from_pretrained(checkpoint)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    trust = {"trust_remote_code": project.options.trust_remote_code}
+    config = transformers.AutoConfig.from_pretrained(checkpoint, **trust)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint, **trust)
     most = getattr(config.get_text_config(), "max_position_embeddings", 1 << 30)
     length = longest_input(project.tasks.values(), tokenizer, most)
     is_alone = project.engines.keys() >= project.spec.tasks.keys()
     share = engine_share(project.space, project.spec, project.options, alone=is_alone)
     memory = {} if share is None else {"gpu_memory_utilization": share}
-    return {"max_model_len": length, **memory, **project.spec.engine.args}
+    return {"max_model_len": length, **trust, **memory, **project.spec.engine.args}
 
 
 def _in_place(project: Project, stack: ExitStack) -> InPlace | None:

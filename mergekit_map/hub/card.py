@@ -357,9 +357,9 @@ def read_licence(metadata: Mapping[str, Any]) -> Licence | None:
     licence_id = metadata.get("license")
     if isinstance(licence_id, list) and len(licence_id) == 1:
         licence_id = licence_id[0]
-    if not isinstance(licence_id, str):
-        return None
     name = metadata.get("license_name")
+    if not isinstance(licence_id, str) or (licence_id == "other" and not name):
+        return None
     link = str(metadata.get("license_link"))
     # A relative link leads to a file that only the parent's repository has.
     return Licence(licence_id, name and str(name), link if "://" in link else None)

@@ -97,6 +97,16 @@ _OTHER_NAMES = (
 )
 
 
+# The vocabularies of two processes are ordered otherwise; a union takes their order.
+_VOCABULARY_BY_ID = patch.object(
+    transformers.TokenizersBackend,
+    "get_vocab",
+    lambda self, get=transformers.TokenizersBackend.get_vocab: dict(
+        sorted(get(self).items(), key=lambda item: item[1])
+    ),
+)
+
+
 def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
     """Merge into ``folder`` with mergekit, as ``mergekit-yaml`` does.
 
@@ -108,17 +118,19 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     options = options.model_copy(update={"write_model_card": False, "multi_gpu": False})
     models = [*map(ModelReference.parse, referenced_models(config))]
     ordered = patch.object(MergeConfiguration, "referenced_models", lambda _: models)
-    with _translate_errors(folder), ordered:
+    with _translate_errors(folder), ordered, _VOCABULARY_BY_ID:
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         merge = MergeConfiguration.model_validate(dict(config))
         _sort_tensors(get_architecture_info(merge, options))
         run_merge(merge, str(folder), options)
     _tell_own_head(folder, options)
-    if options.trust_remote_code:  # mergekit leaves out the code that a config names
-        donor = merge.base_model or models[0]
-        for file in find_model(str(donor.model)).folder.glob("*.py"):
-            shutil.copy(file, folder)
+    # mergekit leaves out how text is generated, beside a tokenizer of its own, and
+    # the code that a configuration names.
+    donor = find_model(str((merge.base_model or models[0]).model), here=True).folder
+    code = donor.glob("*.py") if options.trust_remote_code else ()
+    for file in (*donor.glob("generation_config.json"), *code):
+        shutil.copy(file, folder)
 
 
 def _tell_own_head(folder: Path, options: MergeOptions) -> None:

@@ -221,6 +221,8 @@ def _adapts(reference: str, bases: Iterable[str]) -> bool:
         return False
     try:
         files = find_model(reference, weights=False)
+        if files.is_adapter:  # or a whole model, by its weights
+            files = find_model(reference)
     except MergeError:
         return False
     return files.is_adapter and any(same_model(files.trained_on, b) for b in bases)

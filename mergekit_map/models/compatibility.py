@@ -303,7 +303,8 @@ def _compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
     """List the problems of merging a model with the base model, by cause."""
-    if mine.setting(_TIED) and not base.setting(_TIED):
+    has_base = merge.get("base_model") is not None  # else no task vectors
+    if has_base and mine.setting(_TIED) and not base.setting(_TIED):
         cause = f"its head is its embeddings; {base.name} has a head of its own"
         return [Finding("tied-embeddings", "error", cause, _UNRELATED)]
     layered = _selects_layers(merge)
@@ -386,7 +387,7 @@ _DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
     ),
     "size": (
         re.compile(
-            r"hidden_size|head_dim|(moe_|shared_expert_)?intermediate_size|ffn_dim"
+            r"hidden_size|(moe_|shared_expert_)?intermediate_size|ffn_dim"
             r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
             r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
             r"|(v|qk_rope|qk_nope)_head_dim"
@@ -418,6 +419,8 @@ _DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
         "the merge has a head of its own, too",
     ),
 }
+# Versions write these or leave them out; the shapes of tensors tell the size of heads.
+_LEGACY = {"original_max_position_embeddings", "head_dim", "type"}
 _LAYERS = re.compile(r"num_(hidden_)?layers|n_layer|layer_types")
 
 
@@ -431,7 +434,7 @@ def compare_settings(
     differences: dict[str, dict[str, None]] = {}
     for key in sorted(mine.keys() & base.keys()):
         *around, last = key.split(".")
-        if mine[key] == base[key] or last == "original_max_position_embeddings":
+        if mine[key] == base[key] or last in _LEGACY:
             continue
         if layered and _LAYERS.fullmatch(last):
             continue

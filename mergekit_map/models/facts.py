@@ -203,8 +203,10 @@ def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
     if isinstance(settings.get("vocab"), str):  # a path, which the tokenizer would read
         raise MergeError(f"the tokenizer of {folder} names a file; save it again")
     try:
+        # Merges have no tekken.json, for which mistral_common would be taken.
+        trust = options.trust_remote_code
         found = AutoTokenizer.from_pretrained(
-            folder, trust_remote_code=options.trust_remote_code
+            folder, trust_remote_code=trust, mistral_format=False
         )
         special = {key: getattr(found, key) for key in _SPECIAL}
         around = found.convert_ids_to_tokens(found("").input_ids)

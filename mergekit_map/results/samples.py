@@ -36,7 +36,13 @@ from mergekit_map.results.records import (
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Answers, Measurement, MeasurementRequest
-from mergekit_map.utils.files import digest, plain, read_whole, write_atomically
+from mergekit_map.utils.files import (
+    digest,
+    plain,
+    read_whole,
+    unwritable,
+    write_atomically,
+)
 
 _ROUNDING = 1e-9  # between sums of the same numbers
 
@@ -83,6 +89,8 @@ class SampleStore:
 
     def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
         """Write a measurement with its records, in place of an earlier one."""
+        if not (run := self._folder.parents[2]).exists():
+            raise unwritable(run, FileNotFoundError("it is no longer there"))
         details = {k: v for k, v in measurement.details.items() if abs(v) <= LARGEST}
         definition = self._fingerprints.get(request.task, "")
         content: dict[str, Any] = {

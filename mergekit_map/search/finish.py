@@ -10,6 +10,7 @@ it, so that its course does not depend on it, and replaces it when it is finishe
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -188,12 +189,16 @@ class _End:
 def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) -> Front:
     """Build a front with its reference points, and the chosen point."""
     log = list(log)
-    seen = by_merge(matching(study, log))
+    here = matching(study, log)
+    seen = by_merge(here)
     unnamed, known = [None] * len(result.front), study.anchors
     points = _merges(study, result, unnamed, result.front, seen)
     anchors = _merges(study, result, known, known.values(), seen)
     corners = {merge_key(c): label for label, c in study.corners.items()}
-    own = {e.key[0] for e in log if e.role not in RIVALS}
+    own = {e.key[0]: e.coefficients for e in here if e.role not in RIVALS}
+    if not result.groups:  # else bounds are of groups
+        is_inside = study.contains(study.vectors(own.values()))
+        own = dict(itertools.compress(own.items(), is_inside))
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
     front = Front(
         coefficients=dict(study.bounds),
@@ -208,7 +213,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         merges=tuple(
             _merge(study, next(iter(of.values())).coefficients, of, corners.get(key))
             for key, of in seen.items()
-            if key not in shown and key in own
+            if key not in shown and (key in own or key in corners)
         ),
         # Whoever searches cannot set the bounds of groups of models.
         border=() if result.groups else tuple(find_border(study, result)),

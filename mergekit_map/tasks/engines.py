@@ -160,7 +160,8 @@ def vllm_model(folder: Path, **args: Any) -> Iterator[Any]:
 def _open_vllm(folder: Path, args: Mapping[str, Any]) -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    config = transformers.AutoConfig.from_pretrained(folder)
+    trust = args.get("trust_remote_code", False)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust)
     dtype = str(config.dtype or torch.float32).removeprefix("torch.")
     given = {
         "dtype": dtype,

@@ -11,7 +11,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -149,7 +149,8 @@ def _removed_after(path: Path) -> Iterator[Path]:
 
 def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    path.unlink(missing_ok=True)
+    with suppress(OSError):  # a network's folder keeps files that are open
+        path.unlink()
 
 
 at_end.append(lambda: [*map(_remove, [*temporary])])

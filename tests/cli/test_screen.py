@@ -77,7 +77,7 @@ def test_commands_to_type_next_are_accepted(
     run.mkdir()
     out.mkdir()
     found = replace(answer(front_of(2)), advice=MERGE)
-    wider = replace(found, wider_bounds="a b=-0.2:1.2,c=0:2")
+    wider = replace(found, wider_bounds="a b=-0.2:1.2,lr=1e-5,wd=0.1=0:2")
     write_folder(run, front_of(2))
     (run / "config.yml").touch()
     monkeypatch.chdir(run)

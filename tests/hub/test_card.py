@@ -230,10 +230,13 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     assert yaml.safe_load(recipe[2])["models"] == config["models"]
 
 
-def test_a_parent_with_a_damaged_card_has_no_known_licence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("licence", ["{", "other\nlicense_link: https://host/terms"])
+def test_a_parent_with_a_damaged_card_or_terms_without_a_name_has_no_known_licence(
+    licence: str, tmp_path: Path
+) -> None:
     parent = tmp_path / "parent"
     parent.mkdir()
-    (parent / "README.md").write_text("---\nlicense: {\n---\n")
+    (parent / "README.md").write_text(f"---\nlicense: {licence}\n---\n")
 
     card = written(tmp_path, record({"models": [{"model": str(parent)}]}))
 

@@ -109,12 +109,21 @@ def test_without_a_base_the_first_model_gives_the_configuration(
 ) -> None:
     for name in names:
         edit_config(named=name)(shutil.copytree(family[name], tmp_path / name))
+        (tmp_path / name / "generation_config.json").write_text(
+            f'{{"named": "{name}"}}'
+        )
     models = [{"model": str(tmp_path / n), "parameters": {"weight": 1}} for n in names]
+    merge = {
+        "merge_method": "linear",
+        "models": models,
+        "tokenizer": {"source": "union"},
+    }
 
     out = tmp_path / "out"
-    write_checkpoint({"merge_method": "linear", "models": models}, out, OPTIONS)
+    write_checkpoint(merge, out, OPTIONS)
 
     assert read(out / "config.json")["named"] == names[0]
+    assert read(out / "generation_config.json")["named"] == names[0]
 
 
 def test_code_that_a_model_is_loaded_with_is_shipped(

@@ -34,6 +34,8 @@ MakeModel = Callable[..., Path]
         ("tie_word_embeddings", True, False, ("tied-embeddings", "warning")),
         ("hidden_act", "gelu", "silu", ("configuration-differs", "warning")),
         ("vocab_size", 100, 101, None),  # said with the tokenizer
+        ("head_dim", 8, None, None),  # said with the tensors
+        ("rope_parameters.type", "su", "longrope", None),  # of earlier versions
     ],
 )
 def test_each_setting_has_its_meaning(

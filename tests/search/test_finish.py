@@ -93,6 +93,7 @@ def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
         evaluation(0.3, "two", 6.0),
         evaluation(0.3, "one", 7.0),  # measured again: the later one counts
         evaluation(0.9, "one", 8.0).model_copy(update={"role": "opponent"}),
+        evaluation(1.2, "one", 9.0),  # outside the bounds
     ]
 
     content = found_front(study, StudyResult(surrogates, [{"a": 0.4}], 0), log)

@@ -90,9 +90,9 @@ def test_an_error_that_a_notebook_keeps_keeps_no_models() -> None:
     def stop() -> None:
         model = Mock()
         seen.append(weakref.ref(model))
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("stop")
 
-    with pytest.raises(KeyboardInterrupt) as kept, reporting([]):
+    with pytest.raises(KeyboardInterrupt, match="stop") as kept, reporting([]):
         stop()
     assert kept.traceback
     assert seen[0]() is None
