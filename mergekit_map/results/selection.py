@@ -5,13 +5,14 @@ At the end of a search the choice is among the measured points of its front:
 1. *Allowed* is a point that keeps the limits and is on no task significantly worse than
    ``not_worse_than``, or than the base if nothing is selected: by two standard errors
    of the paired difference. A limit may be missed by one, if no such point meets it.
-2. A point is left out if an allowed merge *dominates* it: is significantly better on
-   some task and behind by a standard error on none.
-3. Points that are significantly better than the base, on a task that counts or in the
+2. Points that are significantly better than the base, on a task that counts or in the
    sum, come first.
-4. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
+3. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
    task over the front; the tasks count alike, or as preferred. Without a preference, a
    task counts less, the more of the best reference's gain over the base may be noise.
+4. If others of these *dominate* it, are significantly better on some task and behind by
+   a standard error on none, the one of them with the largest sum is chosen: once, as
+   a step to a neighbour after another would lead to an end of the front.
 """
 
 from __future__ import annotations
@@ -71,20 +72,20 @@ def choose_measured(front: Front) -> Front:
             nearest = nearest_to_limits(_values(front)[points], lower)
         return chosen_as(front, int(points[nearest]), select)
     candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
-    dominated = []
-    for point in candidates:
-        paired = PairedMerges.of(front, allowed, point)
-        better = (paired.z_scores >= SIGNIFICANT).any(axis=1)
-        dominated.append((better & paired.not_behind).any())
-    candidates = _preferably(candidates, ~np.array(dominated))
     anchors = np.intersect1d(measured, front.anchor_indices)
     is_base = anchors == front.anchor_index(BASE)
     beats_base = [_beats(front, p, anchors)[is_base].any() for p in candidates]
     candidates = _preferably(candidates, np.array(beats_base))
-    mask = np.isin(np.arange(len(front.points)), candidates)
     weights = Request.of(front).weights()
     achievement = select.scalarization == "achievement"
-    chosen = select_point(_values(front), weights, mask, achievement=achievement)
+    for _ in range(2):
+        mask = np.isin(np.arange(len(front.points)), candidates)
+        chosen = select_point(_values(front), weights, mask, achievement=achievement)
+        paired = PairedMerges.of(front, candidates, chosen)
+        better = (paired.z_scores >= SIGNIFICANT).any(axis=1) & paired.not_behind
+        candidates = candidates[better]
+        if not better.any():
+            break
     return chosen_as(front, chosen, select)
 
 
@@ -165,7 +166,7 @@ def _with_sum(
         Y = front.utilities([front.all_merges[i] for i in front.complete], "measured")
     scales, counts = weights / weights.sum() / ranges(Y), weights > 0
     paired = PairedMerges.of(values or front, first, second)
-    variances = (paired.stderr[:, counts] * scales[counts]) ** 2
+    variances = np.nan_to_num((paired.stderr[:, counts] * scales[counts]) ** 2)
     stderr = np.sqrt(variances.sum(axis=1))
     # The degrees of freedom of such a sum (Satterthwaite, Biometrics Bulletin 2, 1946).
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

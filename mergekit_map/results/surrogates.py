@@ -91,12 +91,15 @@ def fit_all(
                 f"task {task!r} has no measurement to fit a surrogate to; see the "
                 "errors in evaluations.jsonl"
             )
+        values, link = np.array([e.value for e in usable]), Link(*metric.bounds)
+        if np.ptp(link.invert(values)) == 0:
+            link = Link()  # all are too near to a bound for it
         try:
             surrogates[task] = fit_surrogate(
                 X[rows],
-                np.array([e.value for e in usable]),
+                values,
                 stderr=np.sqrt(np.maximum(stderr**2 - sampling**2, 0.0)),
-                link=Link(*metric.bounds),
+                link=link,
                 bounds=bounds,
                 kind=kind,
                 sampling=None if all(e.whole for e in usable) else sampling,

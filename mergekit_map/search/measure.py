@@ -257,9 +257,11 @@ def reference_values(
     study: Study, known: Iterable[Evaluation], log: Iterable[Evaluation]
 ) -> Anchors:
     """Read the reference points: of the search from ``known``, others from the log."""
-    own = Anchors.measured(study.anchors, known)
-    if study.on_disk is None:
-        return own
-    beside = Anchors.measured(study.on_disk.anchors, matching(study.on_disk, log))
-    values, noise = {**own.values, **beside.values}, {**own.noise, **beside.noise}
+    found = Anchors.measured(study.anchors, known)
+    values, noise = found.values, found.noise
+    if study.on_disk is not None:
+        beside = Anchors.measured(study.on_disk.anchors, matching(study.on_disk, log))
+        values, noise = {**values, **beside.values}, {**noise, **beside.noise}
+    # Of losses, documents explain nearly all.
+    noise = {t: e for t, e in noise.items() if study.tasks[t].bounds == (0, 1)}
     return Anchors(values, noise=noise)

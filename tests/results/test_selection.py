@@ -46,6 +46,7 @@ THREE = [row(0.6, 2.45), row(0.56, 2.3), row(0.5, 2.46)]
 APART = [row(0.60, 2.45), row(0.55, 2.30), row(0.51, 2.25)]
 # Each is far better on code than the one before, and worse on math by little.
 CHAIN = [row(0.60 - 0.027 * i, 2.50 - 0.3 * i**0.5) for i in range(5)]
+STEPS = [row(0.60 - 0.01 * i, 2.50 - 0.05 * i) for i in range(8)]
 ENDS = {"one": row(0.6, 2.5), "two": row(0.45, 1.8)}
 ONE, TWO = {"one": row(0.7, 2.49)}, {"two": row(0.4, 2.2)}
 EVEN = {"prefer": {"math": 1, "code": 1}, "not_worse_than": "base"}
@@ -71,6 +72,7 @@ CODE = {"prefer": {"code": 1}, "not_worse_than": "base"}
         ([row(0.60, 2.51), row(0.70, 2.53)], {"select": CODE}, 0),
         # Noise does not lead from merge to merge to an extreme.
         (CHAIN, {"parents": ENDS}, 1),
+        (STEPS, {"select": {"prefer": {"math": 1}}}, 1),
         # Behind by 0.7 standard errors of the difference, not by 1.4.
         ([row(0.5, 2.5), row(0.49, 2.3), row(0.47, 2.2), row(0.45, 2.1)], {}, 1),
         (APART, {"select": {"prefer": {"math": 1}}}, 0),

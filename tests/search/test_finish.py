@@ -105,15 +105,20 @@ def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
     assert second.measured == {"one": UNKNOWN, "two": Reading.of(5.0, 0.1)}
 
 
-def test_reference_values_are_of_merges_and_of_models_on_disk() -> None:
-    study = make_study("a", ["one"], ("base",), SCORE)
+@pytest.mark.parametrize(
+    ("metric", "noise"), [(Metric(True, 0.0, 1.0), {"one": 0.1}), (SCORE, {})]
+)
+def test_reference_values_are_of_merges_and_of_models_on_disk(
+    metric: Metric, noise: dict[str, float]
+) -> None:
+    study = make_study("a", ["one"], ("base",), metric)
     study = replace(study, on_disk=study.of_models({"soup": {"a": 0.5}}, "linear"))
     log = [evaluation(0.0, "one", 1.0), evaluation(0.5, "one", 2.0, merge="linear")]
 
     found = reference_values(study, log[:1], log)
 
     assert found.values == {"base": {"one": 1.0}, "soup": {"one": 2.0}}
-    assert found.noise == {"one": 0.1}
+    assert found.noise == noise
 
 
 def test_a_failure_never_replaces_a_value() -> None:
