@@ -69,7 +69,7 @@ model_options = with_options(
             "--trust-run",
             is_flag=True,
             help="Run the code that the configuration of a run folder names: python "
-            "tasks, files of lm-eval tasks, backends.",
+            "tasks, lm-eval files or tasks that run code, backends, arguments of vLLM.",
         ),
     ]
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from mergekit_map.results.answer import Answer
     from mergekit_map.results.front import Front
 
-_ADAPTER_OPTION = "--lora-merge-cache"  # mergekit needs it to merge adapters
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
 
@@ -136,11 +134,8 @@ def next_steps(
         recipe = run / "recipes" / "soup.yml"
         if not recipe.exists():
             return look
-        command = ["mergekit-yaml", str(recipe), "OUT"]
-        # The recipe names the whole command, but a stranger may have written it.
-        if _ADAPTER_OPTION in recipe.read_text("utf-8", "replace"):
-            command += [_ADAPTER_OPTION, "CACHE"]
-        return [("merge the soup", shlex.join(command)), *look]
+        # The command in it is not copied: a stranger may have written it.
+        return [("merge the soup", f"as the first lines of {recipe} say"), *look]
     if out is None:
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
         return [(purpose, command_line("merge", run, "OUT", *options)), *look]

@@ -1,7 +1,7 @@
 """The device of a search, and the memory and disk space that it needs.
 
-The device is the requested one, or an available GPU. Options without a device
-(``None``) leave the choice open; mergekit's own never do.
+The device is the requested one, or an available CUDA or XPU GPU. Options without a
+device (``None``) leave the choice open; mergekit's own never do.
 
 Sizes are counted from headers. Task vectors lie on the device, in host memory, or
 mapped from their files. They are always merged on the device of the model, so that

@@ -100,7 +100,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of opponents, preferences and win rates.",
+    help="Of opponents and preferences.",
 )
 @model_options
 def compare(
