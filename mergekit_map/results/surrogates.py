@@ -92,7 +92,7 @@ def fit_all(
                 "errors in evaluations.jsonl"
             )
         values, link = np.array([e.value for e in usable]), Link(*metric.bounds)
-        if np.ptp(link.invert(values)) == 0:
+        if np.ptp(link.invert(values)) == 0 < np.ptp(values):
             link = Link()  # all are too near to a bound for it
         try:
             surrogates[task] = fit_surrogate(

@@ -15,7 +15,7 @@ from surrogate_data import IDENTITY, fit, noisy_data, unit
 from mergekit_map.results import surrogates
 from mergekit_map.results.surrogates import fit_again, fit_all, locate, merge_at
 from mergekit_map.search.finish import found_front
-from mergekit_map.types import Measurement
+from mergekit_map.types import Measurement, Metric
 
 X = np.random.default_rng(0).uniform(size=(40, 2))
 
@@ -114,3 +114,14 @@ def test_the_choice_of_documents_is_no_part_of_the_noise_beside_it() -> None:
     expected = fit(places, y, kind="auto", **apart)
     np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-6)
     np.testing.assert_allclose(found.stderr(X), expected.stderr(X), rtol=1e-6)
+
+
+def test_values_nearer_to_a_bound_than_the_link_tells_apart_are_predicted() -> None:
+    places, y = noisy_data(IDENTITY)
+    values = 1e-9 * (y - y.min())
+    merges = zip(places.tolist(), values.tolist(), strict=True)
+    lines = [line(dict(zip("ab", x, strict=True)), "t", v) for x, v in merges]
+
+    found = fit_all({"t": Metric(False, 0.0, None)}, unit(2), "auto", places, lines)
+
+    assert np.abs(found["t"].predict(places) - values).max() < 0.1 * np.ptp(values)
