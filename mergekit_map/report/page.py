@@ -80,14 +80,13 @@ def report_page(content: Mapping[str, object]) -> str:
     return build_page("report.html", _SCRIPTS, content)
 
 
-def build_page(
-    template: str, scripts: Iterable[str], content: Mapping[str, object]
-) -> str:
+def build_page(main: str, scripts: Iterable[str], content: Mapping[str, object]) -> str:
     """Return a page with its data; later scripts may use what earlier ones define."""
     plotly = get_plotlyjs().replace(_SHARING, "")
     script = "\n".join(map(_page_file, scripts))
     data = {**content, "plotlyjs": get_plotlyjs_version()}
-    return Template(_page_file(template)).substitute(
+    return Template(_page_file("page.html")).substitute(
+        main=_page_file(main),
         policy=_policy(plotly, script),
         style=_page_file("report.css"),
         plotly=plotly,
