@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -160,7 +159,7 @@ def search_command(run: Path, *options: str) -> str:
 def opening_options(
     run: Path,
     options: MergeOptions,
-    model_paths: Mapping[str, str] = MappingProxyType({}),
+    model_paths: Mapping[str, str] = {},
     *,
     trust_run: bool = False,
 ) -> list[str]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import MappingProxyType
 
 import yaml
 from mergekit.options import MergeOptions
@@ -60,7 +59,7 @@ def merge_point(
     callbacks: Sequence[Callback] | None = None,
     *,
     trust_run: bool = False,
-    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+    model_paths: Mapping[str, StrPath] = {},
 ) -> Merged:
     """Write the checkpoint of a selection with mergekit, and measure what was written.
 
