@@ -19,7 +19,6 @@ import base64
 import hashlib
 import importlib.resources
 import json
-import math
 import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -268,7 +267,7 @@ def _merge_row(
     """Return the measurements of a merge, and its point ``x`` (d,) if that is known."""
     tasks = run.front.tasks
     coefficients = next(iter(evaluated.values())).coefficients  # all have the same
-    is_located = all(map(math.isfinite, x))
+    is_located = bool(np.isfinite(x).all())
     is_predicted = bool(run.surrogates) and is_located
     evaluations = [evaluated.get(task) for task in tasks]
     return {
