@@ -7,7 +7,6 @@ are linear merges of the models, in the same log under a fingerprint of their ow
 from __future__ import annotations
 
 import logging
-import math
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,7 +84,7 @@ def measure(
         known = {"role": role, "foretold": predicted}
         log.append(evaluation.model_copy(update=known))
         values[task].append(evaluation.value)
-        if not any(map(math.isfinite, values[task])):
+        if not np.isfinite(values[task]).any():
             n = len(values[task])
             if n >= _HOPELESS or (n == 1 and evaluation.error is not None):
                 raise EvaluationError(
@@ -205,7 +204,7 @@ def _evaluate(
     except FAILURES as failure:
         trace = redact(traceback.format_exc())
         LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
-        measured = Measurement(math.nan, None, 0)
+        measured = Measurement(np.nan, None, 0)
         text = str(failure).strip() or type(failure).__name__
         error = printable(text.splitlines()[0])[:_LONGEST]
     if measured.seconds is None:
