@@ -280,8 +280,7 @@ def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
     d = evaluations.d
     levels = next(n for n in itertools.count(1) if (n + 1) ** d > evaluations.left)
     if levels > 1:
-        axes = [np.linspace(0.0, 1.0, levels)] * d
-        grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
+        grid = [*itertools.product(np.linspace(0.0, 1.0, levels), repeat=d)]
         evaluations.spend(rng.permutation(grid))
     _random(evaluations, rng)
 

@@ -343,8 +343,7 @@ def _compare_tensors(
     Where each has names that the other lacks, they were saved by other versions of
     transformers, whose names mergekit converts.
     """
-    weights = _weights(base)
-    known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
+    known = {name for w in _weights(base) for name in (w.name, *(w.aliases or ()))}
     texts: list[str] = []
     rows: list[str] = []
     heads = {_HEAD} if mine.setting(_TIED) or base.setting(_TIED) else set[str]()

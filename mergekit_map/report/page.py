@@ -315,8 +315,7 @@ def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
     if kind == "slices":
         # Every slice is the chosen point, with the nodes of one axis put into it.
         grid = np.tile(points[run.front.selected], (*nodes.shape, 1))  # (d, g, d)
-        for axis in range(d):
-            grid[axis, :, axis] = nodes[axis]
+        grid[np.arange(d), :, np.arange(d)] = nodes
     else:
         grid = np.stack(np.meshgrid(*nodes), axis=-1)
     X = grid.reshape(-1, d)

@@ -519,7 +519,6 @@ def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
     return lower, upper
 
 
-@cache
 def _quasi_random_normals(size: int) -> FloatArray:
     """Spread normal numbers of variance 1 evenly; (_N_DRAWS, size).
 
