@@ -98,12 +98,10 @@ _OTHER_NAMES = (
 
 
 # The vocabularies of two processes are ordered otherwise; a union takes their order.
-_VOCABULARY_BY_ID = patch.object(
-    transformers.TokenizersBackend,
-    "get_vocab",
-    lambda self, get=transformers.TokenizersBackend.get_vocab: dict(
-        sorted(get(self).items(), key=lambda item: item[1])
-    ),
+_GET_VOCAB = transformers.TokenizersBackend.get_vocab
+_VOCABULARY_BY_ID = patch(
+    "transformers.TokenizersBackend.get_vocab",
+    lambda self: dict(sorted(_GET_VOCAB(self).items(), key=lambda item: item[1])),
 )
 
 
