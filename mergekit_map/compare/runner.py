@@ -147,8 +147,7 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
         # Shares count as they are, other metrics by their range on the joint front.
         ends = np.array([np.zeros(m), np.ones(m)]) if percent else contest.reference
         methods = measure_baselines(bench, preferences, ends)
-    searched = {**contest.rivals, OURS_PAID: contest.own}
-    for name, rival in searched.items():
+    for name, rival in {**contest.rivals, OURS_PAID: contest.own}.items():
         methods[name] = rival.Y[best_merges(rival.Y, preferences, ends)]
     # Our front gives each preference the point with the best predicted sum.
     predicted = search.front.utilities(search.points, "predicted")

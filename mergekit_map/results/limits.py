@@ -73,8 +73,7 @@ class Anchors:
             label: {task: evaluation.value for task, evaluation in tasks.items()}
             for label, tasks in measured.items()
         }
-        base = measured.get(BASE, {})
-        noise = {task: e.stderr or np.nan for task, e in base.items()}
+        noise = {task: e.stderr or np.nan for task, e in measured.get(BASE, {}).items()}
         return cls(values, noise=noise)
 
     def reliability(self, task: str, metric: Metric) -> float:

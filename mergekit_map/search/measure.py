@@ -81,8 +81,7 @@ def measure(
         if role == "anchor" and not evaluation.failed:
             _check_scores(study, evaluate, evaluation)
         predicted = foretold.get(merge_key(coefficients), {}).get(task)
-        known = {"role": role, "foretold": predicted}
-        log.append(evaluation.model_copy(update=known))
+        log.append(evaluation.model_copy(update={"role": role, "foretold": predicted}))
         values[task].append(evaluation.value)
         if not np.isfinite(values[task]).any():
             n = len(values[task])
@@ -248,8 +247,7 @@ def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]
 
 def fittable(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """List what a search may fit; failures are among them."""
-    own = own_evaluations(study, log)
-    return [e for e in own if e.failed or is_fitted(e)]
+    return [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
 
 
 def reference_values(

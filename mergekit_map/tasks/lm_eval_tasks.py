@@ -186,12 +186,9 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     else:
         manager = built_in_tasks()
         if name not in manager.task_index:
-            raise InvalidTask(
-                _KEY,
-                f"lm-eval has no task, group or tag {name!r}; "
-                f"{nearest(name, manager.all_tasks)} A task of your own is named by "
-                "the path of its .yaml file",
-            )
+            text = f"lm-eval has no task, group or tag {name!r}; "
+            text += f"{nearest(name, manager.all_tasks)} A task of your own is named "
+            raise InvalidTask(_KEY, f"{text}by the path of its .yaml file")
     with setting_up():
         loaded: Mapping[str, Any] = manager.load([name])
     return loaded
