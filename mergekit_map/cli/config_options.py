@@ -105,8 +105,7 @@ def new_config_text(given: Mapping[str, Any], settings: Settings) -> str:
             "that does, such as --method ties"
         )
     merge = NewMerge(given["model"], given["base"], method, given["dtype"], density)
-    tasks = new_tasks(given["text"], given["task"])
-    return new_config(merge, tasks, _TITLE, settings)
+    return new_config(merge, new_tasks(given["text"], given["task"]), _TITLE, settings)
 
 
 def _sign(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias
 import click
 from pydantic import BaseModel
 
-from mergekit_map.cli.main import typed_command
+from mergekit_map.cli.main import command_line
 from mergekit_map.config.problems import values_by_task
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.utils.text import redact
@@ -236,7 +236,6 @@ _LOG_FILE_AND_JSON = [
 verbose_option = _output_option(
     "-v",
     "--verbose",
-    "--verdicts",
     "verbose",
     is_flag=True,
     help="Show the details of the answer, and the recipe.",
@@ -255,7 +254,7 @@ def with_output_options(command: Any) -> Any:
     @functools.wraps(command)
     def run_command(**arguments: Any) -> Any:
         output = output_options()
-        output.write_log(f"started: {typed_command()}")
+        output.write_log(f"started: {command_line(*sys.argv[1:])}")
         try:
             with ExitStack() as stack:
                 if output.quiet:

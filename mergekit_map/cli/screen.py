@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -160,26 +159,23 @@ def search_command(run: Path, *options: str) -> str:
 def opening_options(
     run: Path,
     options: MergeOptions,
-    model_paths: Mapping[str, str] = MappingProxyType({}),
+    model_paths: Mapping[str, str] = {},
     *,
     trust_run: bool = False,
 ) -> list[str]:
     """Return the options of a command without which the next would be refused."""
-    from mergekit_map.merging.recipe import permissions
-
-    places = [["--model-path", f"{m}={path}"] for m, path in model_paths.items()]
-    trust = trust_options(run / "config.yml") if trust_run else []
-    return [*trust, *permissions(options), *itertools.chain(*places)]
-
-
-def trust_options(config: Path) -> list[str]:
-    """Return the option that a configuration with code needs in a run folder."""
     from mergekit_map.config.problems import parse_map_block
     from mergekit_map.config.schema import named_code
     from mergekit_map.config.yaml_file import read_yaml
+    from mergekit_map.merging.recipe import permissions
 
-    block, tasks, _ = parse_map_block(read_yaml(config))
-    return ["--trust-run"] if block is not None and named_code(tasks, block) else []
+    words = permissions(options)
+    if trust_run:
+        block, tasks, _ = parse_map_block(read_yaml(run / "config.yml"))
+        if block is not None and named_code(tasks, block):
+            words = ["--trust-run", *words]
+    places = [["--model-path", f"{m}={path}"] for m, path in model_paths.items()]
+    return [*words, *itertools.chain(*places)]
 
 
 class _Stderr(Console):

@@ -6,7 +6,6 @@ larger is better, NaN where a measurement failed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -167,7 +166,7 @@ def r_squared_scores(
         known = ~np.isnan(utility)
         y = study.tasks[task].sign * utility[known]
         predicted = surrogates[task].predict(X[known])
-        scores[task] = r_squared(y, predicted) if known.any() else math.nan
+        scores[task] = r_squared(y, predicted) if known.any() else np.nan
     return scores
 
 

@@ -11,7 +11,6 @@ are left out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -181,5 +180,5 @@ def preferred_models(
 def mean_and_std(values: Sequence[float] | FloatArray) -> Spread:
     """Return mean and standard deviation; NaN for none, or if one is NaN."""
     if len(values) == 0:
-        return Spread(math.nan, math.nan)
+        return Spread(np.nan, np.nan)
     return Spread(float(np.mean(values)), float(np.std(values)))

@@ -16,7 +16,6 @@ evaluations of quadratics in 2, 4 and 8 tasks no other size was better throughou
 from __future__ import annotations
 
 import itertools
-import math
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -281,8 +280,7 @@ def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
     d = evaluations.d
     levels = next(n for n in itertools.count(1) if (n + 1) ** d > evaluations.left)
     if levels > 1:
-        axes = [np.linspace(0.0, 1.0, levels)] * d
-        grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
+        grid = [*itertools.product(np.linspace(0.0, 1.0, levels), repeat=d)]
         evaluations.spend(rng.permutation(grid))
     _random(evaluations, rng)
 
@@ -301,7 +299,7 @@ def _evolve(
     scaled: bool = False,
 ) -> None:
     """Search with an algorithm of pymoo, made for m tasks and a population size."""
-    size = max(MIN_POPULATION, round(math.sqrt(2 * evaluations.left)))
+    size = max(MIN_POPULATION, round(np.sqrt(2 * evaluations.left)))
     problem = _Problem(evaluations, scaled=scaled)
     algorithm, end = make(evaluations.m, size), ("n_eval", evaluations.left)
     with warnings.catch_warnings():  # NSGA-III switches all off for the process

@@ -37,7 +37,7 @@ from mergekit_map.compare.indicators import (
     weighted_sums,
 )
 from mergekit_map.compare.opponents import check_opponents
-from mergekit_map.compare.tables import Table, comparison_tables, write_table
+from mergekit_map.compare.tables import Table, comparison_tables, csv_text, markdown
 from mergekit_map.errors import ArtifactError
 from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.optimize.scalarization import farthest_point_subset
@@ -47,7 +47,7 @@ from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import fit_again, read_evaluations
 from mergekit_map.search.study import Study
-from mergekit_map.utils.files import StrPath, write_json
+from mergekit_map.utils.files import StrPath, write_atomically, write_json
 from mergekit_map.utils.progress import warn
 from mergekit_map.workflows.callbacks import Callback, reporting
 
@@ -108,7 +108,8 @@ def compare_runs(
         )
         tables = comparison_tables(comparison)
         for table in tables:
-            write_table(table, Path(out))
+            write_atomically(Path(out) / f"{table.name}.md", markdown(table))
+            write_atomically(Path(out) / f"{table.name}.csv", csv_text(table))
         write_json(Path(out) / "comparison.json", asdict(comparison))
         return tables
 
@@ -146,8 +147,7 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
         # Shares count as they are, other metrics by their range on the joint front.
         ends = np.array([np.zeros(m), np.ones(m)]) if percent else contest.reference
         methods = measure_baselines(bench, preferences, ends)
-    searched = {**contest.rivals, OURS_PAID: contest.own}
-    for name, rival in searched.items():
+    for name, rival in {**contest.rivals, OURS_PAID: contest.own}.items():
         methods[name] = rival.Y[best_merges(rival.Y, preferences, ends)]
     # Our front gives each preference the point with the best predicted sum.
     predicted = search.front.utilities(search.points, "predicted")

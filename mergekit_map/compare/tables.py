@@ -11,12 +11,11 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 from mergekit_map.compare.contest import DIRECT, OURS
 from mergekit_map.compare.indicators import Comparison, Spread, mean_and_std
-from mergekit_map.utils.files import plain, write_atomically
+from mergekit_map.utils.files import plain
 
 Cell: TypeAlias = str | int | float | Spread | None
 
@@ -43,12 +42,6 @@ class Table:
     def text(self) -> list[list[str]]:
         """Return the text of every cell, as rows of columns."""
         return [list(map(_text, row, self.columns)) for row in self.rows]
-
-
-def write_table(table: Table, folder: Path) -> None:
-    """Write ``name.md`` and ``name.csv``."""
-    write_atomically(folder / f"{table.name}.md", markdown(table))
-    write_atomically(folder / f"{table.name}.csv", csv_text(table))
 
 
 def markdown(table: Table) -> str:

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from transformers import PreTrainedModel
@@ -127,7 +126,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
         self,
         workers: Workers,
         samples: Path | None,
-        definitions: Mapping[str, str] = MappingProxyType({}),
+        definitions: Mapping[str, str] = {},
         *,
         held_out: bool = False,
     ):

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from mergekit.options import MergeOptions
@@ -92,7 +91,7 @@ def read_draft(
     *,
     trust_run: bool,
     model_paths: Mapping[str, StrPath],
-    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    settings: Mapping[str, Mapping[str, Any]] = {},
     download: bool = False,
 ) -> Draft:
     """Read a configuration, load its tasks and inspect its models.
@@ -379,8 +378,8 @@ def load_project(
     directory: StrPath | None = None,
     *,
     trust_run: bool = False,
-    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
-    settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    model_paths: Mapping[str, StrPath] = {},
+    settings: Mapping[str, Mapping[str, Any]] = {},
 ) -> Project:
     """Read a configuration and report every problem of it at once.
 
@@ -413,7 +412,7 @@ def finished_project(
     options: MergeOptions,
     *,
     trust_run: bool = False,
-    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+    model_paths: Mapping[str, StrPath] = {},
 ) -> Project:
     """Load the project of a finished search, with the options that its merges had.
 

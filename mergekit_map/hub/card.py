@@ -271,8 +271,7 @@ def with_parents(card: ModelCard, config: MergeConfig, names: PublicNames) -> Mo
     """Call local models by their Hub ids in metadata, list of models and recipe."""
     parents = card.data.get("base_model") or []
     listed = [parents] if isinstance(parents, str) else parents
-    distinct = dict.fromkeys([*listed, *names.hub_parents(config)])
-    card.data["base_model"] = list(distinct)
+    card.data["base_model"] = list(dict.fromkeys([*listed, *names.hub_parents(config)]))
     old_names = public_names(referenced_models(config))
     text = card.text
     for part in parts_of(config):

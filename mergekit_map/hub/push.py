@@ -128,10 +128,7 @@ def open_hub(endpoint: str | None = None) -> HfApi:
 
 
 def plan_push(
-    folder: StrPath,
-    run: StrPath | None,
-    options: PushOptions,
-    api: HfApi | None = None,
+    folder: StrPath, run: StrPath | None, options: PushOptions, api: HfApi | None = None
 ) -> Plan:
     """Collect files, card and licence of a checkpoint, and look up the repository.
 

@@ -98,12 +98,10 @@ _OTHER_NAMES = (
 
 
 # The vocabularies of two processes are ordered otherwise; a union takes their order.
-_VOCABULARY_BY_ID = patch.object(
-    transformers.TokenizersBackend,
-    "get_vocab",
-    lambda self, get=transformers.TokenizersBackend.get_vocab: dict(
-        sorted(get(self).items(), key=lambda item: item[1])
-    ),
+_GET_VOCAB = transformers.TokenizersBackend.get_vocab
+_VOCABULARY_BY_ID = patch(
+    "transformers.TokenizersBackend.get_vocab",
+    lambda self: dict(sorted(_GET_VOCAB(self).items(), key=lambda item: item[1])),
 )
 
 
@@ -208,29 +206,25 @@ def load_checkpoint(
     folder: Path, options: MergeOptions
 ) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase | None]:
     """Load a merged model for evaluation, and the tokenizer of a language model."""
-    remote = options.trust_remote_code
+    trust: dict[str, Any] = {"trust_remote_code": options.trust_remote_code}
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     if not files:
         raise MergeError(f"mergekit merged none of the tensors: {_OTHER_NAMES}")
     size = sum(file.stat().st_size for file in files)
     is_split = needs_all_gpus(size, str(options.device))
     try:
-        config = transformers.AutoConfig.from_pretrained(
-            folder, trust_remote_code=remote
-        )
+        config = transformers.AutoConfig.from_pretrained(folder, **trust)
         loader = _loader(config)
         model, report = loader.from_pretrained(
             folder,
             dtype="auto",
-            trust_remote_code=remote,
             output_loading_info=True,
             device_map="auto" if is_split else None,
+            **trust,
         )
         tokenizer = None
         if loader is transformers.AutoModelForCausalLM:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, trust_remote_code=remote
-            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trust)
     except Exception as error:  # tokenizers raise no kind of their own
         raise MergeError(
             f"transformers cannot load the merged model: {error}"

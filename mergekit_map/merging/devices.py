@@ -130,10 +130,7 @@ def choice_in_words(options: MergeOptions, *, was_open: bool) -> str | None:
 
 
 def choose_place(
-    asked: Literal["auto"] | Place,
-    device: torch.device,
-    n_bytes: int,
-    besides: int = 0,
+    asked: Literal["auto"] | Place, device: torch.device, n_bytes: int, besides: int = 0
 ) -> Place:
     """Return the fastest place for merging in which base and task vectors fit.
 

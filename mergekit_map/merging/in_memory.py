@@ -194,8 +194,7 @@ class MergeWriter:
 
     def write_merge(self, coefficients: Mapping[str, float]) -> None:
         """Write the merge with these coefficients."""
-        tensors = _merged(self.recorded_merge, coefficients)
-        self.reload_weights(weights_iterator=tensors)
+        self.reload_weights(weights_iterator=_merged(self.recorded_merge, coefficients))
 
 
 def _merged(

@@ -77,24 +77,13 @@ _ADVICE = (
 )
 # What torch may restore from files.
 _CLASSES = [
-    WeightTable,
-    TaskVectorReplay,
-    MethodReplay,
-    TensorGroup,
-    TensorEntry,
-    TensorMetadata,
-    PerInputValues,
-    ModelReference,
-    ModelPath,
+    *(WeightTable, TaskVectorReplay, MethodReplay, TensorGroup, TensorEntry),
+    *(TensorMetadata, PerInputValues, ModelReference, ModelPath),
 ]
 # Further options of mergekit that may change a bit.
 _OPTIONS = (
-    "allow_crimes",
-    "copy_tokenizer",
-    "low_cpu_memory",
-    "read_to_gpu",
-    "trust_remote_code",
-    "unsafe_truncate_embeddings",
+    *("allow_crimes", "copy_tokenizer", "low_cpu_memory", "read_to_gpu"),
+    *("trust_remote_code", "unsafe_truncate_embeddings"),
 )
 _PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 

@@ -26,12 +26,8 @@ from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
 # What a linear merge takes over from the searched one.
 _SETTINGS = (
-    "base_model",
-    "dtype",
-    "out_dtype",
-    "tokenizer",
-    "tokenizer_source",
-    "chat_template",
+    *("base_model", "dtype", "out_dtype"),
+    *("tokenizer", "tokenizer_source", "chat_template"),
 )
 _ROUNDING = 1e-9  # of weights that are shares
 

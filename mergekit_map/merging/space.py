@@ -242,9 +242,7 @@ def _only_ratios_count(entries: Iterable[ModelEntry]) -> bool:
         names |= {entry.model} if entry.weight is None else set()
         lists.setdefault(entry.key[:-1], []).append(names)
     told = {n for names in lists.values() if not all(names) for n in chain(*names)}
-    return any(
-        all(names) and told.isdisjoint(chain(*names)) for names in lists.values()
-    )
+    return any(all(keys) and told.isdisjoint(chain(*keys)) for keys in lists.values())
 
 
 def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Problem]]:
@@ -309,9 +307,7 @@ def weight_table(
     for name in space.names:
         unit = _planned(bare.config({**zero, name: 1.0}), model_config, options)
         slopes[name] = {
-            model: {
-                tensor: weights[tensor] - origin[model][tensor] for tensor in weights
-            }
+            model: {t: weights[t] - origin[model][t] for t in weights}
             for model, weights in unit.items()
         }
     LoaderCache().loaders.clear()  # planning opens the models' files

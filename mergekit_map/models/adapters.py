@@ -33,13 +33,8 @@ _OTHER = re.compile(r"\.(lora_|token_adapter|base_layer\.)")
 
 # Settings of which peft makes more than the product of two matrices.
 _MORE = (
-    "alora_invocation_tokens",
-    "layer_replication",
-    "lora_bias",
-    "target_parameters",
-    "trainable_token_indices",
-    "use_dora",
-    "use_qalora",
+    *("alora_invocation_tokens", "layer_replication", "lora_bias", "target_parameters"),
+    *("trainable_token_indices", "use_dora", "use_qalora"),
 )
 
 # Starts that are subtracted from the weights of the base when peft loads the adapter.

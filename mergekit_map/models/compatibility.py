@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from mergekit.architecture import WeightInfo, arch_info_for_config
 from mergekit.architecture.conversion import can_convert_checkpoint_keys
@@ -30,13 +29,13 @@ from mergekit_map.models.adapters import (
 from mergekit_map.models.facts import (
     Finding,
     ModelFacts,
-    Severity,
     Tokenizer,
+    compare_settings,
     has_errors,
     read_facts,
     some,
 )
-from mergekit_map.models.files import Settings, find_model
+from mergekit_map.models.files import find_model
 from mergekit_map.models.references import (
     Reference,
     referenced_models,
@@ -343,8 +342,7 @@ def _compare_tensors(
     Where each has names that the other lacks, they were saved by other versions of
     transformers, whose names mergekit converts.
     """
-    weights = _weights(base)
-    known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
+    known = {name for w in _weights(base) for name in (w.name, *(w.aliases or ()))}
     texts: list[str] = []
     rows: list[str] = []
     heads = {_HEAD} if mine.setting(_TIED) or base.setting(_TIED) else set[str]()
@@ -375,81 +373,6 @@ def _compare_tensors(
     if rows:
         cause = f"its vocabulary has another size: {rows[0]}"
         yield Finding("vocabulary-size", "error", cause, _ALIGN)
-
-
-# Settings in which fine-tunes of one model agree, by the code of a finding.
-_DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
-    "architecture": (
-        re.compile("model_type|architectures"),
-        "error",
-        "it is of another architecture",
-        "only fine-tunes of one base model can be merged",
-    ),
-    "size": (
-        re.compile(
-            r"hidden_size|(moe_|shared_expert_)?intermediate_size|ffn_dim"
-            r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
-            r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
-            r"|(v|qk_rope|qk_nope)_head_dim"
-        ),
-        "error",
-        "it is a model of another size",
-        "merge fine-tunes of one model",
-    ),
-    # The attention of one model means nothing to the other.
-    "rope": (
-        re.compile(
-            r"rope_(theta|local_base_freq|parameters|scaling)"
-            r"|rotary_(emb_base|dim|pct)|partial_rotary_factor"
-        ),
-        "error",
-        "its positions are encoded otherwise",
-        "choose models that agree in it",
-    ),
-    "configuration-differs": (
-        re.compile(r"hidden_act\w*|activation_function|\w*norm\w*eps\w*|\w+_bias"),
-        "warning",
-        "its configuration differs in what may matter",
-        "the merge has that of the base model; check that both are of one family",
-    ),
-    "tied-embeddings": (
-        re.compile(r"tie_word_embeddings"),
-        "warning",
-        "it has a head of its own, but the base model has its embeddings for one",
-        "the merge has a head of its own, too",
-    ),
-}
-# Versions write these or leave them out; the shapes of tensors tell the size of heads.
-_LEGACY = {"original_max_position_embeddings", "head_dim", "type"}
-_LAYERS = re.compile(r"num_(hidden_)?layers|n_layer|layer_types")
-
-
-def compare_settings(
-    mine: Settings, base: Settings, name: str, *, layered: bool
-) -> Iterator[Finding]:
-    """Yield a finding for other sizes, for other positions, and for a head of its own.
-
-    The settings are without nesting; ``layered`` means that the user selects layers.
-    """
-    differences: dict[str, dict[str, None]] = {}
-    for key in sorted(mine.keys() & base.keys()):
-        *around, last = key.split(".")
-        if mine[key] == base[key] or last in _LEGACY:
-            continue
-        if layered and _LAYERS.fullmatch(last):
-            continue
-        text = f"{last} is {_written(mine[key])} here and {_written(base[key])}"
-        for code, (keys, *_) in _DIFFERENCES.items():
-            if any(map(keys.fullmatch, (*around, last))):
-                differences.setdefault(code, {})[text] = None
-    for code, texts in differences.items():
-        _, severity, cause, advice = _DIFFERENCES[code]
-        cause = f"{cause}: {', '.join(texts)} in {name}"
-        yield Finding(code, severity, cause, advice)
-
-
-def _written(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def compare_tokenizers(

@@ -1,4 +1,4 @@
-"""Facts about a model without loading its weights, and its own problems."""
+"""Facts about a model without its weights, its problems, and differing settings."""
 
 from __future__ import annotations
 
@@ -221,3 +221,77 @@ def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
         added=frozenset(found.get_added_vocab()),
         special=special | {"around a text": around},
     )
+
+
+# Settings in which fine-tunes of one model agree, by the code of a finding.
+_DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
+    "architecture": (
+        re.compile("model_type|architectures"),
+        "error",
+        "it is of another architecture",
+        "only fine-tunes of one base model can be merged",
+    ),
+    "size": (
+        re.compile(
+            r"hidden_size|(moe_|shared_expert_)?intermediate_size|ffn_dim"
+            r"|num_\w*(heads|layers|experts)|num_heads|n_(embd|layer|head|inner)"
+            r"|n_(routed|shared)_experts|d_(model|ff)|(q|kv)_lora_rank"
+            r"|(v|qk_rope|qk_nope)_head_dim"
+        ),
+        "error",
+        "it is a model of another size",
+        "merge fine-tunes of one model",
+    ),
+    # The attention of one model means nothing to the other.
+    "rope": (
+        re.compile(
+            r"rope_(theta|local_base_freq|parameters|scaling)"
+            r"|rotary_(emb_base|dim|pct)|partial_rotary_factor"
+        ),
+        "error",
+        "its positions are encoded otherwise",
+        "choose models that agree in it",
+    ),
+    "configuration-differs": (
+        re.compile(r"hidden_act\w*|activation_function|\w*norm\w*eps\w*|\w+_bias"),
+        "warning",
+        "its configuration differs in what may matter",
+        "the merge has that of the base model; check that both are of one family",
+    ),
+    "tied-embeddings": (
+        re.compile(r"tie_word_embeddings"),
+        "warning",
+        "it has a head of its own, but the base model has its embeddings for one",
+        "the merge has a head of its own, too",
+    ),
+}
+# Versions write these or leave them out; the shapes of tensors tell the size of heads.
+_LEGACY = {"original_max_position_embeddings", "head_dim", "type"}
+_DEPTH = re.compile(r"num_(hidden_)?layers|n_layer|layer_types")
+
+
+def compare_settings(
+    mine: Settings, base: Settings, name: str, *, layered: bool
+) -> Iterator[Finding]:
+    """Yield a finding for other sizes, for other positions, and for a head of its own.
+
+    The settings are without nesting; ``layered`` means that the user selects layers.
+    """
+    differences: dict[str, dict[str, None]] = {}
+    for key in sorted(mine.keys() & base.keys()):
+        *around, last = key.split(".")
+        if mine[key] == base[key] or last in _LEGACY:
+            continue
+        if layered and _DEPTH.fullmatch(last):
+            continue
+        text = f"{last} is {_written(mine[key])} here and {_written(base[key])}"
+        for code, (keys, *_) in _DIFFERENCES.items():
+            if any(map(keys.fullmatch, (*around, last))):
+                differences.setdefault(code, {})[text] = None
+    for code, texts in differences.items():
+        _, severity, cause, advice = _DIFFERENCES[code]
+        yield Finding(code, severity, f"{cause}: {', '.join(texts)} in {name}", advice)
+
+
+def _written(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -19,7 +19,6 @@ import base64
 import hashlib
 import importlib.resources
 import json
-import math
 import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,14 +79,13 @@ def report_page(content: Mapping[str, object]) -> str:
     return build_page("report.html", _SCRIPTS, content)
 
 
-def build_page(
-    template: str, scripts: Iterable[str], content: Mapping[str, object]
-) -> str:
+def build_page(main: str, scripts: Iterable[str], content: Mapping[str, object]) -> str:
     """Return a page with its data; later scripts may use what earlier ones define."""
     plotly = get_plotlyjs().replace(_SHARING, "")
     script = "\n".join(map(_page_file, scripts))
     data = {**content, "plotlyjs": get_plotlyjs_version()}
-    return Template(_page_file(template)).substitute(
+    return Template(_page_file("page.html")).substitute(
+        main=_page_file(main),
         policy=_policy(plotly, script),
         style=_page_file("report.css"),
         plotly=plotly,
@@ -269,7 +267,7 @@ def _merge_row(
     """Return the measurements of a merge, and its point ``x`` (d,) if that is known."""
     tasks = run.front.tasks
     coefficients = next(iter(evaluated.values())).coefficients  # all have the same
-    is_located = all(map(math.isfinite, x))
+    is_located = bool(np.isfinite(x).all())
     is_predicted = bool(run.surrogates) and is_located
     evaluations = [evaluated.get(task) for task in tasks]
     return {
@@ -317,8 +315,7 @@ def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
     if kind == "slices":
         # Every slice is the chosen point, with the nodes of one axis put into it.
         grid = np.tile(points[run.front.selected], (*nodes.shape, 1))  # (d, g, d)
-        for axis in range(d):
-            grid[axis, :, axis] = nodes[axis]
+        grid[np.arange(d), :, np.arange(d)] = nodes
     else:
         grid = np.stack(np.meshgrid(*nodes), axis=-1)
     X = grid.reshape(-1, d)

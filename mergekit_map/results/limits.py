@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -74,8 +73,7 @@ class Anchors:
             label: {task: evaluation.value for task, evaluation in tasks.items()}
             for label, tasks in measured.items()
         }
-        base = measured.get(BASE, {})
-        noise = {task: e.stderr or math.nan for task, e in base.items()}
+        noise = {task: e.stderr or np.nan for task, e in measured.get(BASE, {}).items()}
         return cls(values, noise=noise)
 
     def reliability(self, task: str, metric: Metric) -> float:
@@ -85,7 +83,7 @@ class Anchors:
         """
         noise, known = self.noise.get(task, 0.0), self.values.items()
         utilities = {k: metric.utility(of[task]) for k, of in known if task in of}
-        if BASE not in utilities or len(utilities) == 1 or math.isnan(noise):
+        if BASE not in utilities or len(utilities) == 1 or np.isnan(noise):
             return 1.0
         gain = max(utilities.values()) - utilities[BASE]
         return 1 - (noise / gain) ** 2 if gain > noise else 0.0
@@ -232,8 +230,8 @@ class Request:
             for label, readings in values.items()
             if label not in NO_SINGLE_MODEL and task in readings
         ]
-        best = max(parents, key=metric.utility, default=math.nan)
-        base = values.get(BASE, {}).get(task, math.nan)
+        best = max(parents, key=metric.utility, default=np.nan)
+        base = values.get(BASE, {}).get(task, np.nan)
         if not metric.utility(best) > metric.utility(base):
             raise ConfigError(
                 f"require: no parent was measured to be better than the base on {task},"

@@ -209,11 +209,6 @@ class PairedMerges:
         """Return where the first merge is better by more than noise; (r, m)."""
         return (self.p_values <= ALPHA) & (self.z_scores >= SIGNIFICANT)
 
-    @property
-    def not_behind(self) -> BoolArray:
-        """Return which first merges are behind on no task by a standard error; (r,)."""
-        return np.asarray(np.all(self.z_scores > -BEHIND, axis=1))
-
 
 def stderrs_beside(front: Front, index: int, task: str) -> FloatArray:
     """Return the standard errors of other measured merges minus one; (k,), k >= 1.

@@ -89,7 +89,6 @@ class RunFolder:
         self.state = state = path if old and not new.exists() else new
         self.manifest = state / "manifest.json"  # that a finished search has
         self.plan = state / "search.json"  # that an unfinished search has
-        self.all_samples = state / "samples"
         self.lock = state / _LOCK  # of the log
         # There while another point is chosen: what follows from it may be of the last.
         self.choosing = state / ".choosing"
@@ -112,11 +111,11 @@ class RunFolder:
 
     def samples(self, merge: str) -> Path:
         """Return the folder of records per item, of a fingerprint."""
-        return self.all_samples / merge
+        return self.state / "samples" / merge
 
     def held_out_samples(self, merge: str) -> Path:
         """Return the folder of records per item of held-out documents."""
-        return self.all_samples / f"{merge}-holdout"
+        return self.state / "samples" / f"{merge}-holdout"
 
     def read_manifest(self) -> Manifest:
         """Read the manifest of a search, finished or not."""

@@ -41,7 +41,7 @@ from mergekit_map.results.limits import (
     shortfall,
     unmet_limits,
 )
-from mergekit_map.results.paired import Indices, PairedMerges
+from mergekit_map.results.paired import BEHIND, Indices, PairedMerges
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, SIGNIFICANT
 
@@ -81,8 +81,8 @@ def choose_measured(front: Front) -> Front:
     for _ in range(2):
         mask = np.isin(np.arange(len(front.points)), candidates)
         chosen = select_point(_values(front), weights, mask, achievement=achievement)
-        paired = PairedMerges.of(front, candidates, chosen)
-        better = (paired.z_scores >= SIGNIFICANT).any(axis=1) & paired.not_behind
+        z = PairedMerges.of(front, candidates, chosen).z_scores
+        better = (z >= SIGNIFICANT).any(axis=1) & (z > -BEHIND).all(axis=1)
         candidates = candidates[better]
         if not better.any():
             break

@@ -14,7 +14,6 @@ point (uniform up to the side of the bounds in its direction).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -125,7 +124,7 @@ def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
     angles = [
         np.arctan2(np.linalg.norm(U[:, k + 1 :], axis=1), U[:, k]) for k in range(d - 1)
     ]
-    shares = np.reshape(angles, (d - 1, len(U))).T / (math.pi / 2)  # (n, d - 1)
+    shares = np.reshape(angles, (d - 1, len(U))).T / (np.pi / 2)  # (n, d - 1)
     steps = np.minimum((shares * per_angle).astype(int), per_angle - 1)
     is_outside = ((U < 0) | (U > 1)).any(axis=1)
     is_corner = ~U.any(axis=1)
@@ -140,11 +139,11 @@ def bin_scores(
     A bin of one point has no deviation, as nothing can be left out; a bin without a
     point has the largest score of the others, or 0 where none has one. Returns (n,).
     """
-    scores = np.full(n, math.nan)
+    scores = np.full(n, np.nan)
     for index in range(n):
         inside = errors[(bins == index) & ~np.isnan(errors)]
         if len(inside):
-            kept = max(1, len(inside) - math.ceil(DROPPED * len(inside)))
+            kept = max(1, len(inside) - int(np.ceil(DROPPED * len(inside))))
             draws = (
                 rng.choice(inside, kept, replace=False) for _ in range(N_BOOTSTRAPS)
             )
@@ -169,7 +168,7 @@ def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:
         variance = values[is_known].var() if is_known.any() else 0.0
         if variance > 0:
             totals[is_known] += (values - guesses)[is_known] ** 2 / variance
-    return np.where(n_known > 0, totals / np.maximum(n_known, 1), math.nan)
+    return np.where(n_known > 0, totals / np.maximum(n_known, 1), np.nan)
 
 
 def _place_values(d: int) -> IntArray:
@@ -181,7 +180,7 @@ def _draw_in(index: int, d: int, rng: np.random.Generator) -> FloatArray:
     """Draw a point of the unit box in a bin, uniform in its angles and its radius."""
     per_angle = BINS_PER_ANGLE[d]
     steps = index // _place_values(d) % per_angle
-    angles = (steps + rng.random(d - 1)) / per_angle * (math.pi / 2)
+    angles = (steps + rng.random(d - 1)) / per_angle * (np.pi / 2)
     # x_k = sin(a_1) ... sin(a_(k-1)) cos(a_k), and the last has no cosine.
     sines = np.concatenate([[1.0], np.cumprod(np.sin(angles))])
     direction = sines * np.concatenate([np.cos(angles), [1.0]])

@@ -11,7 +11,6 @@ it, so that its course does not depend on it, and replaces it when it is finishe
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -280,7 +279,7 @@ def _task(study: Study, result: StudyResult, task: str) -> Task:
     near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))
     width = max(width, LEAST_RANGE * np.ptp(seen))
     share = unknown / (seen.var() + unknown) if np.ptp(seen) > level else 0.0
-    front_error = np.sqrt((near**2).mean()) / width if width > level else math.nan
+    front_error = np.sqrt((near**2).mean()) / width if width > level else np.nan
     expected = {"expected_r2": 1 - share, "front_error": front_error}
     return Task(
         direction="maximize" if metric.higher_is_better else "minimize",

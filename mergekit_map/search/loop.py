@@ -10,13 +10,7 @@ from functools import partial
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Ending
 from mergekit_map.results.limits import Request
-from mergekit_map.results.log import (
-    Evaluation,
-    EvaluationLog,
-    Key,
-    by_merge,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, EvaluationLog, Key, by_merge, merge_key
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.measure import fittable, matching, measure, reference_values

@@ -7,7 +7,6 @@ are linear merges of the models, in the same log under a fingerprint of their ow
 from __future__ import annotations
 
 import logging
-import math
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -82,10 +81,9 @@ def measure(
         if role == "anchor" and not evaluation.failed:
             _check_scores(study, evaluate, evaluation)
         predicted = foretold.get(merge_key(coefficients), {}).get(task)
-        known = {"role": role, "foretold": predicted}
-        log.append(evaluation.model_copy(update=known))
+        log.append(evaluation.model_copy(update={"role": role, "foretold": predicted}))
         values[task].append(evaluation.value)
-        if not any(map(math.isfinite, values[task])):
+        if not np.isfinite(values[task]).any():
             n = len(values[task])
             if n >= _HOPELESS or (n == 1 and evaluation.error is not None):
                 raise EvaluationError(
@@ -205,7 +203,7 @@ def _evaluate(
     except FAILURES as failure:
         trace = redact(traceback.format_exc())
         LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
-        measured = Measurement(math.nan, None, 0)
+        measured = Measurement(np.nan, None, 0)
         text = str(failure).strip() or type(failure).__name__
         error = printable(text.splitlines()[0])[:_LONGEST]
     if measured.seconds is None:
@@ -249,8 +247,7 @@ def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]
 
 def fittable(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """List what a search may fit; failures are among them."""
-    own = own_evaluations(study, log)
-    return [e for e in own if e.failed or is_fitted(e)]
+    return [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
 
 
 def reference_values(

@@ -21,7 +21,6 @@ models, larger is better, NaN where it failed.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -265,7 +264,7 @@ class Grouping:
     def _row(self, measured: Mapping[str, float]) -> FloatArray:
         """Return values in their own units as a row (m,), larger is better."""
         tasks = self._study.tasks.items()
-        return np.array([m.utility(measured.get(task, math.nan)) for task, m in tasks])
+        return np.array([m.utility(measured.get(task, np.nan)) for task, m in tasks])
 
     def _loss(self, owned: Sequence[str], values: FloatArray) -> float:
         """Average the losses of owned tasks, or of all, weighted by the preference."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -159,7 +158,7 @@ class Study:
         """Return measured values as rows (k, m), larger is better, NaN if unknown."""
         signs = [metric.sign for metric in self.tasks.values()]
         rows = [
-            [by_task[t].value if t in by_task else math.nan for t in self.tasks]
+            [by_task[t].value if t in by_task else np.nan for t in self.tasks]
             for by_task in measured
         ]
         return np.array(rows, np.float64).reshape(-1, len(signs)) * signs

@@ -484,8 +484,7 @@ class _Hyperposterior:
 
     def _loss(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log posterior, up to a constant, and its gradient."""
-        theta = Hyperparameters.from_vector(vector)
-        posterior = Posterior(self.data, self.z, theta)
+        posterior = Posterior(self.data, self.z, Hyperparameters.from_vector(vector))
         prior_stddev = self.prior_stddev.vector
         deviation = (vector - self.prior_mean.vector) / prior_stddev
         loss = posterior.negative_log_likelihood + deviation @ deviation / 2
@@ -519,7 +518,6 @@ def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
     return lower, upper
 
 
-@cache
 def _quasi_random_normals(size: int) -> FloatArray:
     """Spread normal numbers of variance 1 evenly; (_N_DRAWS, size).
 

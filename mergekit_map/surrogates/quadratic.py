@@ -17,7 +17,6 @@ weighs all points alike.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -43,13 +42,13 @@ class Link:
     come out with that shape; NaN stays NaN.
     """
 
-    lower: float = -math.inf
-    upper: float = math.inf
+    lower: float = -np.inf
+    upper: float = np.inf
 
     @property
     def is_identity(self) -> bool:
         """Whether the metric is the quadratic itself (case 1)."""
-        return self.lower == -math.inf and self.upper == math.inf
+        return self.lower == -np.inf and self.upper == np.inf
 
     def apply(self, s: FloatArray) -> FloatArray:
         """Return the metric at the quadratic's values ``s``, in the metric's units.
@@ -58,9 +57,9 @@ class Link:
         """
         if self.is_identity:
             return s.copy()
-        if self.upper == math.inf:
+        if self.upper == np.inf:
             return _softplus(s) + self.lower
-        if self.lower == -math.inf:
+        if self.lower == -np.inf:
             return self.upper - _softplus(-s)
         value: FloatArray = (self.upper - self.lower) * expit(s) + self.lower
         return np.minimum(value, self.upper)
@@ -69,9 +68,9 @@ class Link:
         """Return the derivative of ``apply`` at ``s``; zero far from the bend."""
         if self.is_identity:
             return np.ones_like(s)
-        if self.upper == math.inf:
+        if self.upper == np.inf:
             return expit(s)
-        if self.lower == -math.inf:
+        if self.lower == -np.inf:
             return expit(-s)
         return (self.upper - self.lower) * expit(s) * expit(-s)
 
@@ -84,9 +83,9 @@ class Link:
         """
         if self.is_identity:
             return y.copy()
-        if self.upper == math.inf:
+        if self.upper == np.inf:
             return _softplus_inverse(y - self.lower)
-        if self.lower == -math.inf:
+        if self.lower == -np.inf:
             return -_softplus_inverse(self.upper - y)
         fraction = (y - self.lower) / (self.upper - self.lower)
         return logit(np.clip(fraction, INVERT_MARGIN, 1 - INVERT_MARGIN))

@@ -34,6 +34,7 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError
+from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.base import (
     PreparedTask,
     plain,
@@ -45,14 +46,12 @@ from mergekit_map.tasks.lm_eval_tasks import (
     ANSWER_TOKENS,
     EXPONENTIAL,
     GENERATED,
+    MEANS,
     SCORED,
     HarnessTask,
     build_requests,
     cached_templates,
-    standard_error,
-    sums,
     with_documents,
-    with_lengths,
 )
 from mergekit_map.tasks.loglikelihood import (
     BatchSize,
@@ -72,6 +71,7 @@ _ROLLING_LENGTH = 2048
 _DATE = datetime.date(2024, 7, 26)
 _CLOCK = "transformers.utils.chat_template_utils.datetime"
 _DEFAULT_ROWS = 8  # prompts that are answered together, where the user sets no number
+_GROUPS = 50  # of documents, for standard errors: bleu takes a tenth of a second
 BACKENDS: Collection[str] = MODEL_REGISTRY  # the model classes of lm-eval, by name
 Samples: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of lm-eval, by task
 Places: TypeAlias = Mapping[str, Sequence[int]]  # among its documents, by task
@@ -309,13 +309,31 @@ def _read_samples(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Sam
     samples = {}
     for leaf, all_samples in results["samples"].items():
         if metric == ANSWER_TOKENS:
-            found = with_lengths(all_samples, lm.tokenizer)
+            found = _with_lengths(all_samples, lm.tokenizer)
         else:
             of_filter = (s for s in all_samples if s["filter"] == filter_name)
             found = [s for s in of_filter if metric in s]
         if found:
             samples[leaf] = found
     return samples
+
+
+def _with_lengths(
+    found: Sequence[Mapping[str, Any]], tokenizer: Any
+) -> list[dict[str, Any]]:
+    """Add the length of its answer to each sample of a task.
+
+    The text is what lm-eval leaves of it, cut at its stop strings; of several answers
+    to a document, their mean counts.
+    """
+    measured = []
+    for sample in found:
+        if sample["filter"] == found[0]["filter"]:
+            texts = [text for answers in sample["resps"] for text in answers]
+            tokens = [tokenizer.encode(t, add_special_tokens=False) for t in texts]
+            mean = sum(map(len, tokens)) / len(tokens)
+            measured.append({**sample, ANSWER_TOKENS: mean})
+    return measured
 
 
 def _read_answers(
@@ -333,7 +351,7 @@ def _read_answers(
     for leaf, of_leaf in places.items():
         results = [sample[task.spec.metric] for sample in samples.get(leaf, ())]
         aggregation = task.aggregation(leaf)
-        totals, sizes = sums(aggregation, results)
+        totals, sizes = _sums(aggregation, results)
         if len(results) != len(of_leaf) or not (sizes > 0).all():
             return None
         # Of a document of this task, 1 on average over all.
@@ -350,7 +368,7 @@ def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
     errors, sizes = list[float](), list[int]()
     for leaf, found in samples.items():
         results = [sample[task.spec.metric] for sample in found]
-        error = standard_error(task.aggregation(leaf), results)
+        error = _leaf_error(task.aggregation(leaf), results)
         if error is None:
             return None
         errors.append(error)
@@ -360,6 +378,53 @@ def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
     if task.by_size:
         return float(metrics.pooled_sample_stderr(errors, sizes))
     return float(metrics.unweighted_mean_stderr(errors))
+
+
+def _sums(
+    aggregation: Callable[..., float], results: Sequence[Any]
+) -> tuple[FloatArray, FloatArray]:
+    """Return what is summed over the documents of a task, and their weights; (n,) each.
+
+    The ratio of the two sums is lm-eval's value, or the logarithm of it.
+    """
+    array = np.array(results, np.float64)  # (n,), or (n, 2) for a ratio of sums
+    totals, weights = array.T if array.ndim == 2 else (array, np.ones(len(array)))
+    return totals / MEANS[aggregation], weights
+
+
+def _leaf_error(
+    aggregation: Callable[..., float], results: Sequence[Any]
+) -> float | None:
+    """Return lm-eval's closed form, or that of an exponential or ratio of means.
+
+    Others of lm-eval (f1, mcc, bleu), which it bootstraps, have that of the jackknife.
+    Of a median and of a task's own none is known: the latter may take minutes.
+    """
+    if len(results) < 2:
+        return None
+    if aggregation not in MEANS:
+        is_own = aggregation.__module__ == metrics.__name__
+        is_smooth = is_own and aggregation is not metrics.median
+        return _jackknife(aggregation, results) if is_smooth else None
+    if aggregation is metrics.mean:
+        return float(metrics.mean_stderr(results))
+    error = ratio_standard_error(*_sums(aggregation, results))
+    if error is None or aggregation not in EXPONENTIAL:
+        return error
+    return error * float(aggregation(results))
+
+
+def _jackknife(aggregate: Callable[..., float], results: Sequence[Any]) -> float | None:
+    """Leave out groups of documents in turn; None where the value never changes."""
+    count = min(len(results), _GROUPS)
+    groups = [{*range(i, len(results), count)} for i in range(count)]
+    with quiet():
+        values = [
+            float(aggregate([r for i, r in enumerate(results) if i not in group]))
+            for group in groups
+        ]
+    error = float(np.std(values) * np.sqrt(count - 1))
+    return error if 0 < error < np.inf else None
 
 
 def _record(task: HarnessTask, leaf: str, sample: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,25 +37,18 @@ from lm_eval.tasks._yaml_loader import load_yaml
 
 from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask, is_task_file
 from mergekit_map.errors import InvalidTask, in_words, nearest
-from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.base import (
-    fingerprint,
-    quiet,
-    ratio_standard_error,
-    separate_randomness,
-)
+from mergekit_map.tasks.base import fingerprint, quiet, separate_randomness
 from mergekit_map.types import Metric
 
 _KEY = ("lm_eval",)
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
 _TEMPLATES = 4096  # that are kept compiled
-_GROUPS = 50  # of documents, for standard errors: bleu takes a tenth of a second
 ANSWER_TOKENS = "answer_tokens"
 GENERATED = "generate_until"
 SCORED = frozenset({"loglikelihood", "loglikelihood_rolling"})
 # lm-eval's aggregations that are means of documents, or their exponentials, and what
 # the mean is divided by.
-_MEANS = {
+MEANS = {
     metrics.mean: 1.0,
     np.mean: 1.0,  # of some tasks
     metrics.perplexity: -1.0,
@@ -113,7 +106,7 @@ class HarnessTask:
 
         In a group, a ratio is not: the weight of a document there depends on others.
         """
-        averages = _MEANS if len(self.sizes) == 1 else {metrics.mean, np.mean}
+        averages = MEANS if len(self.sizes) == 1 else {metrics.mean, np.mean}
         return all(self.aggregation(leaf) in averages for leaf in self.sizes)
 
     @property
@@ -193,12 +186,9 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     else:
         manager = built_in_tasks()
         if name not in manager.task_index:
-            raise InvalidTask(
-                _KEY,
-                f"lm-eval has no task, group or tag {name!r}; "
-                f"{nearest(name, manager.all_tasks)} A task of your own is named by "
-                "the path of its .yaml file",
-            )
+            text = f"lm-eval has no task, group or tag {name!r}; "
+            text += f"{nearest(name, manager.all_tasks)} A task of your own is named "
+            raise InvalidTask(_KEY, f"{text}by the path of its .yaml file")
     with setting_up():
         loaded: Mapping[str, Any] = manager.load([name])
     return loaded
@@ -308,24 +298,6 @@ def with_documents(
 def same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:
     """Iterate over fixed documents, as a task does over its own."""
     return iter(documents)
-
-
-def with_lengths(
-    found: Sequence[Mapping[str, Any]], tokenizer: Any
-) -> list[dict[str, Any]]:
-    """Add the length of its answer to each sample of a task.
-
-    The text is what lm-eval leaves of it, cut at its stop strings; of several answers
-    to a document, their mean counts.
-    """
-    measured = []
-    for sample in found:
-        if sample["filter"] == found[0]["filter"]:
-            texts = [text for answers in sample["resps"] for text in answers]
-            tokens = [tokenizer.encode(t, add_special_tokens=False) for t in texts]
-            mean = sum(map(len, tokens)) / len(tokens)
-            measured.append({**sample, ANSWER_TOKENS: mean})
-    return measured
 
 
 def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Metric]:
@@ -459,52 +431,3 @@ def _fingerprint(
     return fingerprint(
         "lm_eval", version_of_values, of_run, spec.apply_chat_template, tasks, groups
     )
-
-
-def sums(
-    aggregation: Callable[..., float], results: Sequence[Any]
-) -> tuple[FloatArray, FloatArray]:
-    """Return what is summed over the documents of a task, and their weights; (n,) each.
-
-    The ratio of the two sums is lm-eval's value, or the logarithm of it.
-    """
-    array = np.array(results, np.float64)  # (n,), or (n, 2) for a ratio of sums
-    totals, weights = array.T if array.ndim == 2 else (array, np.ones(len(array)))
-    return totals / _MEANS[aggregation], weights
-
-
-def standard_error(
-    aggregation: Callable[..., float], results: Sequence[Any]
-) -> float | None:
-    """Return lm-eval's closed form, or that of an exponential or ratio of means.
-
-    Others of lm-eval (f1, mcc, bleu), which it bootstraps, have that of the jackknife.
-    Of a median and of a task's own none is known: the latter may take minutes.
-    """
-    if len(results) < 2:
-        return None
-    if aggregation not in _MEANS:
-        is_own = aggregation.__module__ == metrics.__name__
-        is_smooth = is_own and aggregation is not metrics.median
-        return _jackknife(aggregation, results) if is_smooth else None
-    if aggregation is metrics.mean:
-        return float(metrics.mean_stderr(results))
-    error = ratio_standard_error(*sums(aggregation, results))
-    if error is None or aggregation not in EXPONENTIAL:
-        return error
-    return error * float(aggregation(results))
-
-
-def _jackknife(
-    aggregation: Callable[..., float], results: Sequence[Any]
-) -> float | None:
-    """Leave out groups of documents in turn; None where the value never changes."""
-    count = min(len(results), _GROUPS)
-    groups = [{*range(i, len(results), count)} for i in range(count)]
-    with quiet():
-        values = [
-            float(aggregation([r for i, r in enumerate(results) if i not in group]))
-            for group in groups
-        ]
-    error = float(np.std(values)) * math.sqrt(count - 1)
-    return error if 0 < error < math.inf else None

@@ -341,8 +341,7 @@ def _isolated() -> Iterator[None]:
     directory would be imported in place of others. A main script without a guard would
     search again.
     """
-    blocked = {signal.SIGINT, signal.SIGHUP}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     directory = os.getcwd()
     main = sys.modules["__main__"]
     os.chdir(os.sep)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
 
 from mergekit.options import MergeOptions
 
@@ -48,7 +47,7 @@ def probe_config(
     directory: StrPath | None = None,
     *,
     trust_run: bool = False,
-    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+    model_paths: Mapping[str, StrPath] = {},
 ) -> Probe:
     """Merge the soup, measure every task at it once, and return the times.
 
@@ -173,7 +172,7 @@ def inspect_config(
     directory: StrPath | None = None,
     *,
     trust_run: bool = False,
-    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+    model_paths: Mapping[str, StrPath] = {},
 ) -> Inspection:
     """Check models and plan of a configuration; no model is loaded.
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import MappingProxyType
 
 import yaml
 from mergekit.options import MergeOptions
@@ -60,7 +59,7 @@ def merge_point(
     callbacks: Sequence[Callback] | None = None,
     *,
     trust_run: bool = False,
-    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+    model_paths: Mapping[str, StrPath] = {},
 ) -> Merged:
     """Write the checkpoint of a selection with mergekit, and measure what was written.
 
@@ -140,8 +139,7 @@ def _with_measured(
         unfinished = front.unfinished.model_copy(update={"of": measured_so_far(run)})
         front = front.model_copy(update={"unfinished": unfinished})
     elif project.held_out is not None:
-        study = project.held_out_study()
-        front = with_confirmation(study, front, run, evaluations)
+        front = with_confirmation(project.held_out_study(), front, run, evaluations)
     # Another point may have been chosen meanwhile.
     return chosen_as(with_recommended(front), front.selected, front.select)
 
@@ -165,8 +163,7 @@ def _measure_checkpoint(
         measure(study, shown, recording, log)
         measure(both, [("checkpoint", merge)], again, log)
         if held_out:
-            apart = project.held_out_study()
-            measure_held_out(apart, [merge], again.on_held_out, log)
+            measure_held_out(project.held_out_study(), [merge], again.on_held_out, log)
         searched = measured_at(study, merge, log)
         last = {e.task: e.reading for e in log if e.role == "checkpoint"}
     readings = {t: last[t] if t in known else searched[t] for t in study.tasks}

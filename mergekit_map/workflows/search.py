@@ -159,8 +159,7 @@ def _measured_front(
 ) -> Front:
     workers, samples = _workers_for(project, pool), log.folder.samples(study.merge)
     with MergeEvaluator(workers, samples, study.definitions) as evaluate, one_thread():
-        result = run_study(study, evaluate, log)
-        front = found_front(study, result, log)
+        front = found_front(study, run_study(study, evaluate, log), log)
         front = choose_measured(with_differences(front, log.folder, log))
         if project.held_out is None:
             return front

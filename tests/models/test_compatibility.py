@@ -13,13 +13,8 @@ from huggingface_hub import constants
 from mergekit.options import MergeOptions
 from model_files import edit_config, edit_tensors, edit_tokenizer, swap_tokens, tuned
 
-from mergekit_map.models.compatibility import (
-    Family,
-    compare_settings,
-    compare_tokenizers,
-    inspect_models,
-)
-from mergekit_map.models.facts import read_facts, read_tokenizer
+from mergekit_map.models.compatibility import Family, compare_tokenizers, inspect_models
+from mergekit_map.models.facts import compare_settings, read_facts, read_tokenizer
 from mergekit_map.models.files import find_model
 
 MakeModel = Callable[..., Path]

@@ -12,6 +12,7 @@ from scipy import stats
 
 from mergekit_map.results.paired import (
     ALPHA,
+    BEHIND,
     Differences,
     PairedMerges,
     stderrs_of_differences,
@@ -148,7 +149,7 @@ def against_one(
 
 
 def dominating(found: PairedMerges) -> FloatArray:
-    return found.better.any(axis=1) & found.not_behind
+    return found.better.any(axis=1) & (found.z_scores > -BEHIND).all(axis=1)
 
 
 @pytest.mark.parametrize("answers", [False, True])

@@ -8,6 +8,7 @@
   const content = JSON.parse(document.getElementById("content").textContent);
   const place = (id) => document.getElementById(id);
   const SYMBOLS = ["diamond", "square", "triangle-up", "star", "hexagon", "pentagon"];
+  const COLOURS = ["predicted", "measured", "good", "run-3", "run-4", "run-5"]; // of runs
   const alone = content.tasks.length === 1;
   const state = { x: 0, y: alone ? 0 : 1 };
 
@@ -34,7 +35,7 @@
   }
 
   function colourOf(r) {
-    return colour(`run-${r % SYMBOLS.length}`);
+    return colour(COLOURS[r % COLOURS.length]);
   }
 
   function showVolumes() {
