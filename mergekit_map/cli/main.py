@@ -19,6 +19,7 @@ from mergekit_map.errors import MapError
 from mergekit_map.utils.shutdown import ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
+_TYPED = "mergekit_map.typed"  # the arguments of the program
 # Command, its module in commands/, and what it does.
 _COMMANDS = {
     "run": ("search", "Search, choose and merge, from options or one YAML."),
@@ -61,6 +62,7 @@ class _LazyGroup(click.Group):
             # Python reads bytes that are no UTF-8 as lone surrogates.
             if any("\ud800" <= letter <= "\udfff" for letter in text):
                 raise click.UsageError(f"{text!a} is no Unicode; rename the file")
+        ctx.meta[_TYPED] = [*args]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
@@ -75,8 +77,7 @@ class _LazyGroup(click.Group):
             code = MapError.exit_code
         except (KeyboardInterrupt, click.Abort) as error:
             reason, code = stopped_by(error)
-            again = command_line(*sys.argv[1:])
-            text = f"{reason}; to go on, type it again: {again}"
+            text = f"{reason}; to go on, type it again: {typed_command()}"
             click.echo(f"\n{printable(text)}", err=True)
         finally:
             ignore_signals()
@@ -88,6 +89,11 @@ def command_line(*words: object) -> str:
     odd = {w for w in words if isinstance(w, PurePath) and str(w)[0] == "-"}
     texts = [f"./{w}" if w in odd else str(w) for w in words]  # a path is no option
     return shlex.join(["mergekit-map", *texts])
+
+
+def typed_command() -> str:
+    """Return the running command as it was typed."""
+    return command_line(*click.get_current_context().meta.get(_TYPED, ()))
 
 
 # click suggests the nearest of these names for an unknown one.

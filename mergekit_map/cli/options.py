@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias
 import click
 from pydantic import BaseModel
 
-from mergekit_map.cli.main import command_line
+from mergekit_map.cli.main import typed_command
 from mergekit_map.config.problems import values_by_task
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.utils.text import redact
@@ -254,7 +254,7 @@ def with_output_options(command: Any) -> Any:
     @functools.wraps(command)
     def run_command(**arguments: Any) -> Any:
         output = output_options()
-        output.write_log(f"started: {command_line(*sys.argv[1:])}")
+        output.write_log(f"started: {typed_command()}")
         try:
             with ExitStack() as stack:
                 if output.quiet:
