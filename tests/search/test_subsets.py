@@ -124,19 +124,18 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("written", [False, True])
 def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
-    written: bool, search: Search, tmp_path: Path
+    search: Search, tmp_path: Path
 ) -> None:
     study = study_of(12, evaluations=6, remeasure=1)
     search(study, Models(), tmp_path / "whole")
     lines = untimed(tmp_path / "whole")
 
     # Some lines are stopped at with their records, and others without.
-    for line in range(6 + written, len(lines), 4):
+    for line in range(6, len(lines), 3):
         folder, models = tmp_path / f"{line}", Models()
         with (
-            killed_at(line, written=written),
+            killed_at(line, written=line % 2 == 1),
             pytest.raises(KeyboardInterrupt, match="killed"),
         ):
             search(study, models, folder)

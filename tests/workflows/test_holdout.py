@@ -127,7 +127,7 @@ def test_the_paired_difference_is_that_of_the_documents(run: Path) -> None:
         assert gain.stderr == pytest.approx(error, rel=1e-4)
 
 
-def test_a_search_that_was_killed_goes_on(run: Path) -> None:
+def test_a_search_that_was_killed_goes_on_and_counts_what_it_has(run: Path) -> None:
     log = run / "evaluations.jsonl"
     front, text = (run / "front.json").read_bytes(), log.read_text()
     whole = text.splitlines(keepends=True)
@@ -137,29 +137,19 @@ def test_a_search_that_was_killed_goes_on(run: Path) -> None:
         torn = whole[-left][:40] if left > 1 else ""
         log.write_text("".join(whole[:-left]) + torn)
         (run / ".state/manifest.json").unlink()
+        callback = Mock(spec=Callback)
 
-        invoke("search", "config.yml", "run")
+        search_front("config.yml", run, callbacks=[callback])
 
+        (started,) = callback.on_start.call_args.args
+        assert len(started.known) == len(whole) - left
+        assert started.total >= len(whole)
         again = lines(run)
         keys = ("coefficients", "task", "role", "value", "stderr", "n", "definition")
         assert [[e[k] for k in keys] for e in again] == [
             [json.loads(line)[k] for k in keys] for line in whole
         ]
         assert (run / "front.json").read_bytes() == front
-
-
-def test_what_was_confirmed_before_a_stop_is_counted(run: Path) -> None:
-    ours, confirmed = split(lines(run))
-    kept = [*ours, *confirmed[:2]]
-    text = "".join(f"{json.dumps(line)}\n" for line in kept)
-    (run / "evaluations.jsonl").write_text(text)
-    callback = Mock(spec=Callback)
-
-    search_front("config.yml", run, callbacks=[callback])
-
-    (started,) = callback.on_start.call_args.args
-    assert len(started.known) == len(kept)
-    assert started.total >= len(ours) + len(confirmed)
 
 
 def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
