@@ -79,7 +79,6 @@ def test_a_failure_replaces_no_value_of_the_same_merge() -> None:
         # As it was meant then: a design of so many merges.
         ("evaluations: 9, refine: false,", {"design": 2}),
         # As it is meant now: after a first design of six, at most so many in all.
-        ("evaluations: 6,", {"refinement": 0}),
         ("evaluations: 9,", {"refinement": 2}),
     ],
 )

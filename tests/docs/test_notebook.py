@@ -52,6 +52,7 @@ def folder(family: dict[str, Path], module_folder: Path) -> Path:
     )
     config["base_model"] = str(family["base"])
     config["models"] = [{"model": str(family[name])} for name in "ab"]
+    config["map"]["search"] = {"evaluations": 7, "remeasure": 1}
     write(config, "merge.yml")
     write_texts("law")
     lines = [json.dumps({"text": "def return three\n" * 10})] * 3

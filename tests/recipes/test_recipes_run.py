@@ -130,7 +130,7 @@ pytestmark = pytest.mark.slow  # models are trained
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 Config = dict[str, Any]
-QUICK = {"evaluations": 10, "remeasure": 1}
+QUICK = {"evaluations": 8, "remeasure": 1}
 FEW = ("sun397", "gtsrb", "mnist")  # of the eight tasks of CLIP, which take long
 
 
@@ -208,7 +208,7 @@ def test_math_and_code_from_pickles_with_another_padding_token(
         torch.save(weights, pickled / "pytorch_model.bin")
         options = ("--out", model, "--dtype", "float32")
         invoke(pickled, *options, command=convert)
-    copy_recipe("math_code", evaluations=9)
+    copy_recipe("math_code", evaluations=6)
 
     check_run("math_code", "math-code")
 
