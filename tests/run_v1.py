@@ -13,6 +13,12 @@ DATA = Path(__file__).parent / "data" / "run_v1"
 
 
 @pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Copy a finished search."""
+    return Path(shutil.copytree(DATA / "run", tmp_path / "run"))
+
+
+@pytest.fixture
 def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a copy of the folder that holds the run, ``run``, and all it needs.
 

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import yaml
 from model_files import edit_config, edit_json, edit_tensors
-from run_v1 import DATA
 from runs import change_json, invoke, set_at, write_plain, write_texts
 from safetensors.torch import load_file
 
@@ -54,12 +53,6 @@ def refused(command: list[str], *words: str) -> None:
     assert not any(Path("elsewhere").iterdir())
     files = (p for p in Path("run").rglob("*") if p.is_file() and not p.is_symlink())
     assert SECRET not in "".join(p.read_text(errors="replace") for p in files)
-
-
-@pytest.fixture
-def run() -> Path:
-    """Copy a finished search."""
-    return Path(shutil.copytree(DATA / "run", "run"))
 
 
 @pytest.mark.parametrize(

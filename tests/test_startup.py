@@ -7,7 +7,6 @@ import-linter (pyproject.toml); here is what other packages import in turn.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import warnings
@@ -19,7 +18,6 @@ import click
 import click.testing
 import pytest
 from mergekit.options import MergeOptions, add_merge_options
-from run_v1 import DATA
 
 import mergekit_map
 from mergekit_map.cli.main import main
@@ -97,8 +95,7 @@ def test_help_and_init_import_nothing_heavy(tmp_path: Path) -> None:
         assert not packages(loaded) & (HEAVY | {"numpy"})
 
 
-def test_choosing_needs_numpy_and_a_report_or_a_screen_no_model(tmp_path: Path) -> None:
-    run = shutil.copytree(DATA / "run", tmp_path / "run")
+def test_choosing_needs_numpy_and_a_report_or_a_screen_no_model(run: Path) -> None:
     unseen = "import textual.app; textual.app.App.run = lambda app: None"
 
     (shown,) = loaded_by(["browse", run], before=unseen)

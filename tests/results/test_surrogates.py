@@ -56,6 +56,7 @@ def test_the_fit_of_a_finished_log_is_bit_for_bit_that_of_the_search(
         assert surrogate.quality == expected.quality
         np.testing.assert_array_equal(surrogate.predict(X), expected.predict(X))
         np.testing.assert_array_equal(surrogate.stderr(X), expected.stderr(X))
+    assert fit_again(front, log[:2]) == {}
 
 
 def test_groups_of_nested_map_are_fitted_on_the_weights_of_groups(
@@ -95,12 +96,6 @@ def test_a_log_that_nobody_measured_still_predicts_numbers(
     for surrogate in found.values():
         for numbers in (surrogate.predict(X), surrogate.stderr(X)):
             assert np.isfinite(numbers).all()
-
-
-def test_what_cannot_be_fitted_has_no_surrogates(tmp_path: Path) -> None:
-    _, front, log = searched(tmp_path, evaluations=12)
-
-    assert fit_again(front, log[:2]) == {}
 
 
 def test_the_choice_of_documents_is_no_part_of_the_noise_beside_it() -> None:

@@ -52,6 +52,8 @@ def test_only_weights_change_and_a_block_follows() -> None:
     for entry in was["models"]:
         entry.get("parameters", {}).pop("weight", None)
     assert content == was
+    # A number is no name of a weight.
+    assert "weight: 500-model" in extended(PLAIN.replace("medicine", "500"))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,3 @@ def test_every_key_has_a_description() -> None:
     for name in ours:
         for key, field in definitions[name]["properties"].items():
             assert "description" in field or "$ref" in field, f"{name}.{key}"
-
-
-def test_a_number_is_no_name_of_a_weight() -> None:
-    assert "weight: 500-model" in extended(PLAIN.replace("medicine", "500"))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from run_v1 import DATA
 from runs import files_of
 
 import mergekit_map
@@ -19,11 +16,6 @@ NOTHING_IMPORTED = (
     "import sys, mergekit_map; print(*dir(mergekit_map)); "
     "print(*sys.modules.keys() & {'numpy', 'torch', 'pydantic', 'mergekit'})"
 )
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> str:
-    return str(shutil.copytree(DATA / "run", tmp_path / "run"))
 
 
 def test_the_names_are_listed_and_nothing_is_imported_for_it() -> None:
@@ -35,36 +27,36 @@ def test_the_names_are_listed_and_nothing_is_imported_for_it() -> None:
     assert imported == ""
 
 
-def test_a_run_is_read_by_text_by_path_and_by_itself(run: str) -> None:
-    first = mergekit_map.read_run(run)
+def test_a_run_is_read_by_text_by_path_and_by_itself(run: Path) -> None:
+    first = mergekit_map.read_run(str(run))
 
-    assert mergekit_map.read_run(Path(run)).front == first.front
+    assert mergekit_map.read_run(run).front == first.front
     assert mergekit_map.read_run(first).front == first.front
-    assert mergekit_map.write_report(run) == Path(run, "report.html")
+    assert mergekit_map.write_report(run) == run / "report.html"
     assert mergekit_map.select_point(run, index=2).index == 2
     assert mergekit_map.read_run(first).front.selected == 2
 
 
-def test_reading_a_run_changes_nothing_in_it(run: str) -> None:
-    before = files_of(Path(run))
+def test_reading_a_run_changes_nothing_in_it(run: Path) -> None:
+    before = files_of(run)
     shown = mergekit_map.read_run(run)
     shown.plot()
     shown.to_pandas()
     assert shown._repr_html_()
 
-    assert files_of(Path(run)) == before
+    assert files_of(run) == before
 
 
-def test_recipes_that_git_gave_other_line_ends_are_read(run: str) -> None:
-    for path in Path(run, "recipes").iterdir():
+def test_recipes_that_git_gave_other_line_ends_are_read(run: Path) -> None:
+    for path in (run / "recipes").iterdir():
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
 
     assert mergekit_map.select_point(run, index=2).index == 2
 
 
-def test_pandas_gets_the_numbers_of_the_csv_exactly(run: str) -> None:
+def test_pandas_gets_the_numbers_of_the_csv_exactly(run: Path) -> None:
     frame = mergekit_map.read_run(run).to_pandas()
-    with Path(run, "front.csv").open(newline="") as file:
+    with (run / "front.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
 
     assert frame.index.tolist() == [int(row["point"]) for row in rows]
