@@ -169,7 +169,7 @@ def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) 
     if name == "bayesian":  # the models on disk are a project of their own
         config["merge_method"] = "ties"
     alone = search(config, "alone")
-    fakes = Fakes(3, seed=len(name), deaths=3)
+    fakes = Fakes(3, seed=len(name) + 1, deaths=3)
     assert_same_run(search(config, "many", fakes), alone)
     assert fakes.killed
     assert any("sampling" in line for line in untimed(alone)) == (name == "on a subset")
