@@ -78,7 +78,7 @@ def test_a_search_that_is_killed_ends_as_if_undisturbed_and_ctrl_c_says_how_to_g
     )
 
     code, *codes = json.loads(done.stdout.splitlines()[-1])
-    assert codes == [-signal.SIGKILL] * 3
+    assert codes.count(-signal.SIGKILL) >= 2  # the last one may just have finished
     whole = [json.dumps(line) for line in untimed(Path("whole"))]
     assert len(whole) == len(set(whole)) > 20
     assert_same_run(Path("killed"), Path("whole"))
