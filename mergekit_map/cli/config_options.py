@@ -188,7 +188,10 @@ def _parse_bounds(text: str) -> dict[str, list[float]]:
     bounds: dict[str, list[float]] = {}
     try:
         found = re.findall("(.+?)=([^=:,]+):([^=:,]+)(?:,|$)", text)
-        if ",".join(f"{name}={low}:{high}" for name, low, high in found) != text:
+        if (
+            not found
+            or ",".join(f"{name}={low}:{high}" for name, low, high in found) != text
+        ):
             raise ValueError(text)
         for name, low, high in found:
             if name in bounds:

@@ -128,7 +128,8 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     donor = find_model(str((merge.base_model or models[0]).model), here=True).folder
     code = donor.glob("*.py") if options.trust_remote_code else ()
     for file in (*donor.glob("generation_config.json"), *code):
-        shutil.copy(file, folder)
+        if not (folder / file.name).exists():
+            shutil.copy(file, folder)
 
 
 def _tell_own_head(folder: Path, options: MergeOptions) -> None:

@@ -261,8 +261,8 @@ _DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
     "tied-embeddings": (
         re.compile(r"tie_word_embeddings"),
         "warning",
-        "it has a head of its own, but the base model has its embeddings for one",
-        "the merge has a head of its own, too",
+        "one of both has its embeddings for a head",
+        "the merge has a head of its own",
     ),
 }
 # Versions write these or leave them out; the shapes of tensors tell the size of heads.

@@ -66,8 +66,8 @@ Role = Literal[
 ]
 # Measured to judge a search by, so that no search fits them unless it asks for them.
 ASSESSING = frozenset[Role]({"front", "opponent", "baseline", "checkpoint", "holdout"})
-# What a search fits at most, and neither shows nor chooses.
-RIVALS = frozenset[Role]({"opponent", "baseline", "imported"})
+# What these measured is no part of a search.
+RIVALS = frozenset[Role]({"opponent", "baseline"})
 MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 

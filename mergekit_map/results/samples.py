@@ -89,7 +89,7 @@ class SampleStore:
 
     def write(self, request: MeasurementRequest, measurement: Measurement) -> None:
         """Write a measurement with its records, in place of an earlier one."""
-        if not (run := self._folder.parents[2]).exists():
+        if not (run := self._folder.parent.parent).exists():
             raise unwritable(run, FileNotFoundError("it is no longer there"))
         details = {k: v for k, v in measurement.details.items() if abs(v) <= LARGEST}
         definition = self._fingerprints.get(request.task, "")

@@ -188,7 +188,7 @@ class _End:
 def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) -> Front:
     """Build a front with its reference points, and the chosen point."""
     log = list(log)
-    here = matching(study, log)
+    here = [e for e in matching(study, log) if e.role != "imported"]
     seen = by_merge(here)
     unnamed, known = [None] * len(result.front), study.anchors
     points = _merges(study, result, unnamed, result.front, seen)

@@ -255,10 +255,11 @@ def reference_values(
 ) -> Anchors:
     """Read the reference points: of the search from ``known``, others from the log."""
     found = Anchors.measured(study.anchors, known)
-    values, noise = found.values, found.noise
+    values, noise = found.values, dict(found.noise)
     if study.on_disk is not None:
         beside = Anchors.measured(study.on_disk.anchors, matching(study.on_disk, log))
         values, noise = {**values, **beside.values}, {**noise, **beside.noise}
-    # Of losses, documents explain nearly all.
-    noise = {t: e for t, e in noise.items() if study.tasks[t].bounds == (0, 1)}
+    for task, metric in study.tasks.items():
+        if metric.bounds != (0, 1) and noise.get(task, 0.0) > 0:
+            noise[task] = 0.0  # of losses, documents explain nearly all
     return Anchors(values, noise=noise)

@@ -35,7 +35,7 @@ def test_scores_are_of_the_value_that_is_their_mean(
     assert not agree(None, Reading.of(value, 0.1))
 
 
-FOLDER = Path(".state/samples/merge")
+FOLDER = Path("samples")
 MERGE = {"a": 0.1, "b": 0.7}
 VALUES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 WEIGHTS = (1.0, 2.0, 3.0, 1.0, 2.0, 3.0)

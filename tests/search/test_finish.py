@@ -106,7 +106,7 @@ def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "noise"), [(Metric(True, 0.0, 1.0), {"one": 0.1}), (SCORE, {})]
+    ("metric", "noise"), [(Metric(True, 0.0, 1.0), {"one": 0.1}), (SCORE, {"one": 0.0})]
 )
 def test_reference_values_are_of_merges_and_of_models_on_disk(
     metric: Metric, noise: dict[str, float]

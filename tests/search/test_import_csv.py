@@ -15,8 +15,10 @@ from fakes import Recorder, logged, make_study
 from runs import invoke, write_plain
 
 from mergekit_map.errors import ConfigError
+from mergekit_map.results.front import UNKNOWN
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.reuse import add_imported, read_imported
 from mergekit_map.search.study import Evaluator, Study, StudyResult
@@ -138,13 +140,16 @@ def test_what_is_compared_shown_or_chosen_is_measured_here(
     tasks: list[str], tmp_path: Path
 ) -> None:
     study = make_study("xy", tasks, ("base", "soup"), evaluations=6, remeasure=0)
-    claims = [{"x": x, "y": x} | dict.fromkeys(tasks, 0.5 + x) for x in (0.0, 0.2)]
+    claims = [{"x": x, "y": x} | dict.fromkeys(tasks, 0.5 + x) for x in (0.0, 0.2, 1.0)]
 
     result, _ = run(study, tmp_path, bowl, write_csv(tmp_path / "some.csv", claims))
 
     here = [e for e in logged(tmp_path) if e.role != "imported"]
     assert claims[0].items() >= here[0].coefficients.items()
     assert {"x": 0.2, "y": 0.2} not in result.front
+    corner = replace(result, front=[{"x": 1.0, "y": 1.0}], selected=0)
+    (point,) = found_front(study, corner, logged(tmp_path)).points
+    assert point.measured == dict.fromkeys(tasks, UNKNOWN)
     if len(tasks) == 1:
         assert result.front == [min(here, key=lambda e: e.value).coefficients]
 
