@@ -10,7 +10,6 @@ import importlib
 import io
 import shlex
 import sys
-from pathlib import PurePath
 
 import click
 
@@ -86,9 +85,7 @@ class _LazyGroup(click.Group):
 
 def command_line(*words: object) -> str:
     """Return a command of this program, to be copied into a shell."""
-    odd = {w for w in words if isinstance(w, PurePath) and str(w)[0] == "-"}
-    texts = [f"./{w}" if w in odd else str(w) for w in words]  # a path is no option
-    return shlex.join(["mergekit-map", *texts])
+    return shlex.join(["mergekit-map", *map(str, words)])
 
 
 def typed_command() -> str:

@@ -240,8 +240,6 @@ class EvaluationLog:
 
     def append(self, evaluation: Evaluation) -> None:
         """Append a measurement; it is on the disk when this returns."""
-        if self._evaluations and not self.path.exists():  # its folder was renamed
-            raise unwritable(self.path, FileNotFoundError("it is no longer there"))
         line = json.dumps(evaluation.model_dump(mode="json"))
         append_durably(self.path, f"{line}\n".encode())
         self._evaluations.append(evaluation)

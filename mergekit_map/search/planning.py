@@ -13,6 +13,7 @@ Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,7 +157,8 @@ def refinement_round(
     """Propose the merge to measure next; none when the predictions are trusted."""
     front = _outlook_of_front(study, surrogates)
     is_trusted = front.errors.max() <= GOOD_ENOUGH
-    fitted = [e for e in known if study.contains(study.vectors([e.coefficients]))]
+    is_fitted = study.contains(study.vectors(e.coefficients for e in known))
+    fitted = [*itertools.compress(known, is_fitted)]
     if is_trusted and n_quiet_rounds(rounds, fitted) >= QUIET_ROUNDS:
         return []
     X = _tried(study, rounds, known)
