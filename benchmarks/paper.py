@@ -44,7 +44,8 @@ def main() -> None:
 def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
     """Make one table of a family, and keep it."""
     folder = family.folder.name
-    runs = Runs(family, asked.work / folder, asked.share, asked.tokens, asked.models)
+    kept = asked.share, asked.tokens, asked.models, asked.dtype
+    runs = Runs(family, asked.work / folder, *kept)
     result = NAMES[name](runs)
     made = {
         "name": name,
@@ -63,7 +64,7 @@ def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
 def _options(family: Family, asked: argparse.Namespace) -> list[str]:
     """Give what of the command decides what is made."""
     options = ["--size", family.facts["size"], "--family", family.facts["family"]]
-    for option in ("share", "tokens", "models"):
+    for option in ("share", "tokens", "models", "dtype"):
         value = getattr(asked, option)
         if value != _parser().get_default(option):
             options += [f"--{option}", f"{value}"]
@@ -92,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tokens", type=int, default=512, help="of each text")
     parser.add_argument("--models", type=int, default=8, help="of each family, at most")
+    parser.add_argument("--dtype", help="of the merges; the family's by default")
     parser.add_argument("--work", type=Path, default=Path("paper-runs"))
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser

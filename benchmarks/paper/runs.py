@@ -72,6 +72,7 @@ class Runs:
     share: float = 1.0  # of the paper's budgets for direct search and MOEA/D
     tokens: int = 512  # of each text
     most: int = 8  # models
+    dtype: str | None = None  # of the merges
     spent: list[float] = field(default_factory=list)  # seconds, of what was not there
 
     @property
@@ -96,6 +97,7 @@ class Runs:
     def content(self, models: Sequence[str], **search: Any) -> dict[str, Any]:
         """Return the content of a configuration."""
         content = configuration(self.family, models, **search)
+        content["dtype"] = self.dtype or content["dtype"]
         for task in content["map"]["tasks"].values():
             task["max_tokens"] = self.tokens
         return content

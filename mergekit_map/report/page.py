@@ -36,7 +36,7 @@ from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Kind, Merge, Reading, Task
 from mergekit_map.results.gains import gains
-from mergekit_map.results.log import Evaluation, by_merge, merge_key
+from mergekit_map.results.log import RIVALS, Evaluation, by_merge, merge_key
 from mergekit_map.results.surrogates import (
     FinishedSearch,
     is_fitted,
@@ -231,7 +231,7 @@ def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
         for merge in (*front.merges, *front.anchors)
     }
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
-    merges = by_merge(run.evaluations)
+    merges = by_merge(e for e in run.evaluations if e.role not in RIVALS)
     X = locate_in(front, map(dict, merges))
     unknown = dict.fromkeys(front.tasks, UNKNOWN)
     predictions = predict(run.surrogates, X) if run.surrogates else [unknown] * len(X)

@@ -7,7 +7,7 @@
   const { head } = tables;
   const content = JSON.parse(document.getElementById("content").textContent);
   const place = (id) => document.getElementById(id);
-  const SYMBOLS = ["diamond", "square", "triangle-up", "star", "hexagon", "pentagon"];
+  const SYMBOLS = ["diamond", "square", "triangle-up", "star", "hexagon"];
   const COLOURS = ["predicted", "measured", "good", "run-3", "run-4", "run-5"]; // of runs
   const alone = content.tasks.length === 1;
   const state = { x: 0, y: alone ? 0 : 1 };
@@ -30,7 +30,7 @@
 
   function named(run, r) {
     const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
-    swatch.style.background = colourOf(r);
+    swatch.style.background = `var(--${COLOURS[r % COLOURS.length]})`;
     return [swatch, run.name, element("small", {}, run.method)];
   }
 

@@ -19,7 +19,8 @@ const parallelChart = (() => {
       Math.floor((place_ - 1) / step));
     const of = (name, merge, kind, style, more) =>
       line(name, along, scales.map((scale, t) =>
-        merge[kind][t] && Math.min(Math.max(scale(merge[kind][t][0]), -0.05), 1.05)), style, more);
+        merge[kind][t] && Math.min(Math.max(scale(merge[kind][t][0]), -0.05), 1.05)), style,
+        { uid: name, ...more });
     const traces = [
       ...some.map((i) => of(`point ${i}`, content.points[i], "predicted",
         { color: hue(scales[0](content.points[i].predicted[0][0])), width: 1.2 },
@@ -41,7 +42,7 @@ const parallelChart = (() => {
       yaxis: axis({ range: [-0.08, 1.08], showgrid: false, showticklabels: false,
         fixedrange: true }),
       annotations: scales.flatMap((scale, t) => [0, 1].map((height) => ({
-        x: t, y: height, xshift: 4, xanchor: "left", text: number(scale.inverse(height)),
+        x: t, y: height, xshift: 4, xanchor: "left", text: number(scale.ends[height]),
         showarrow: false, font: { color: c.soft, size: 11 }, bgcolor: c.card,
       }))),
     });
@@ -58,10 +59,10 @@ const parallelChart = (() => {
   function scaleOf(content, task, t) {
     const values = content.points.map((point) => point.predicted[t][0]);
     const [low, high] = [Math.min(...values), Math.max(...values)];
-    const width = high - low || 1;
-    const [worst, span] = task.higher ? [low, width] : [high, -width];
-    const scale = (value) => (value - worst) / span;
-    scale.inverse = (height) => worst + height * span;
+    const ends = task.higher ? [low, high] : [high, low];
+    const constant = high - low <= 1e-12 * Math.max(Math.abs(low), Math.abs(high));
+    const scale = (value) => (constant ? 1 : (value - ends[0]) / (ends[1] - ends[0]));
+    scale.ends = ends;
     return scale;
   }
 

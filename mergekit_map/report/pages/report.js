@@ -23,9 +23,9 @@
       addCharts(place("fit-charts"), content.tasks);
       place("surrogate-charts").classList.add(content.surfaces.kind);
     }
+    const linked = Number(location.hash.match(/^#point=(\d+)$/)?.[1] ?? NaN);
     reset();
     drawRest();
-    const linked = Number(location.hash.match(/^#point=(\d+)$/)?.[1] ?? NaN);
     if (linked < content.points.length && linked !== content.selected) showIndex(linked);
     listen();
     document.querySelectorAll(".scroll").forEach(tables.watchScroll);
@@ -82,6 +82,7 @@
       wishes[t].share.textContent = `${Math.round(100 * share)} %`;
     });
     const found = choosing.choose(content, { weights, limits });
+    if (location.hash) history.replaceState(null, "", "#"); // of another point
     Object.assign(state, { limits, allowed: found.allowed, index: index ?? found.index });
     const message = limitsMessage(found, limits);
     place("limits-message").textContent = message;
@@ -123,13 +124,12 @@
   }
 
   async function copy(button, source) {
-    const words = button.textContent;
     // Browsers that do not let a page copy by itself leave the text selected.
     getSelection().selectAllChildren(source);
     const copied = await navigator.clipboard?.writeText(source.textContent)
       .then(() => true, () => false) || document.execCommand("copy");
     button.textContent = copied ? "Copied" : "Press Ctrl-C";
-    setTimeout(() => { button.textContent = words; }, 1500);
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
   }
 
   function draw() {
