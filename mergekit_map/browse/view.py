@@ -16,7 +16,7 @@ from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import gains
 
-_NARROWEST = 11  # width of a column, for ~-1.235e-05; a list of more tasks than fit is scrolled
+_NARROWEST = 11  # width of a column, ~-1.235e-05; a list of more tasks is scrolled
 _PADDING = 2  # of a column, left and right
 _MARKS = {
     ">": "the chosen merge; its recipe is recipe.yml",

@@ -9,7 +9,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import (
+    ExitStack,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -106,11 +112,7 @@ def update_front(run: Path) -> None:
 
         look_at(run)
     if (progress := folder.read_front().unfinished) is not None:
-        from mergekit_map.cli.screen import search_command
-
-        command = search_command(run)
-        again = f"again, or: {command}" if command else "again, where you typed it."
-        click.echo(f"{progress.in_words} To go on, type its command {again}", err=True)
+        click.echo(f"{progress.in_words} To go on, type its command again.", err=True)
 
 
 def key_options(
@@ -194,8 +196,9 @@ class OutputOptions:
         """Add lines with the time to the log file, if there is one."""
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="milliseconds")
-            for line in redact(text).splitlines():
-                print(now, line, file=self.log, flush=True)
+            with suppress(OSError):  # a full disk, of which the screen tells
+                for line in redact(text).splitlines():
+                    print(now, line, file=self.log, flush=True)
 
 
 def output_options() -> OutputOptions:

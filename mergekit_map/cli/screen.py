@@ -170,6 +170,8 @@ def opening_options(
     from mergekit_map.merging.recipe import permissions
 
     words = permissions(options)
+    if options.transformers_cache:
+        words += ["--transformers-cache", options.transformers_cache]
     if trust_run:
         block, tasks, _ = parse_map_block(read_yaml(run / "config.yml"))
         if block is not None and named_code(tasks, block):

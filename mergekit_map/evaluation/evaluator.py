@@ -32,6 +32,7 @@ from mergekit_map.search.measure import FAILURES
 from mergekit_map.tasks.loading import Generations, prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
 from mergekit_map.utils.progress import stage
+from mergekit_map.utils.shutdown import check_interrupt
 from mergekit_map.utils.text import bytes_in_words
 
 Engine: TypeAlias = AbstractContextManager[Merges]
@@ -95,6 +96,8 @@ class Worker:
         except BaseException:
             self.forget()  # code may have changed the merge
             raise
+        finally:
+            check_interrupt()  # the signal may have ended what the task runs
         return replace(measured, seconds=time.perf_counter() - started)
 
     def forget(self) -> None:

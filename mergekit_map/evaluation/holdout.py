@@ -123,7 +123,10 @@ def with_confirmation(
     study: Study, front: Front, run: RunFolder, log: Iterable[Evaluation]
 ) -> Front:
     """Add the measurements on held-out documents to a front."""
-    labels = {merge_key(a.logged): a.label for a in front.anchors}
+    labels = {
+        (a.linear.merge if a.linear else study.merge, merge_key(a.logged)): a.label
+        for a in front.anchors
+    }
     held_out = [e for e in log if e.role == "holdout" and not e.failed]
     known = {part.merge: matching(part, held_out) for part in study.parts}
     merges: list[Merge] = []
@@ -133,7 +136,7 @@ def with_confirmation(
         for key, by_task in by_merge(evaluations).items():
             coefficients = dict(next(iter(by_task.values())).coefficients)
             measured = {task: e.reading for task, e in by_task.items()}
-            label = labels.get(key)
+            label = labels.get((fingerprint, key))
             merge = Merge(label=label, coefficients=coefficients, measured=measured)
             merges.append(merge)
             for task, of_merges in items.items():
@@ -141,10 +144,15 @@ def with_confirmation(
                 reading = measured.get(task, UNKNOWN)
                 of_merges.append(itemise(answers) if agree(answers, reading) else None)
     # The chosen merge may be a reference point, too.
-    chosen = merge_key(front.chosen.coefficients)
-    choices = by_merge(known[study.merge]).keys() - labels.keys()
+    chosen = study.merge, merge_key(front.chosen.coefficients)
+    choices = {(study.merge, k) for k in by_merge(known[study.merge])} - labels.keys()
     current = {*study.definitions.values()}  # the same documents judged other searches
-    others = {e.merge for e in held_out if e.definition in current} - known.keys()
+    known_recipes = {e.recipe for part in known.values() for e in part} - {None}
+    others = {  # but for models that were renamed
+        e.merge
+        for e in held_out
+        if e.definition in current and e.recipe not in known_recipes
+    } - known.keys()
     others &= {e.merge for e in log if e.role == "front"}  # but for models on disk
     confirmation = HoldoutEvaluation(
         documents={e.task: e.n for e in known[study.merge]},

@@ -448,8 +448,8 @@ def refuse_changes(project: Project, manifest: Manifest) -> None:
     study = project.study()
     changed = [
         f"task {name!r}"
-        for name, definition in study.definitions.items()
-        if manifest.definitions.get(name) != definition
+        for name in {**manifest.definitions, **study.definitions}
+        if manifest.definitions.get(name) != study.definitions.get(name)
     ]
     if study.merge != manifest.merge:
         changed.insert(0, changes_in_words(manifest.identity, project.identity))

@@ -103,6 +103,11 @@ _VOCABULARY_BY_ID = patch(
     "transformers.TokenizersBackend.get_vocab",
     lambda self: dict(sorted(_GET_VOCAB(self).items(), key=lambda item: item[1])),
 )
+# Merges have no tekken.json, for which mistral_common would be taken where it is there.
+_NO_TEKKEN = patch(
+    "transformers.models.auto.tokenization_auto._use_mistral_format",
+    lambda *_, **__: False,
+)
 
 
 def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
@@ -116,18 +121,19 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     options = options.model_copy(update={"write_model_card": False, "multi_gpu": False})
     models = [*map(ModelReference.parse, referenced_models(config))]
     ordered = patch.object(MergeConfiguration, "referenced_models", lambda _: models)
-    with _translate_errors(folder), ordered, _VOCABULARY_BY_ID:
+    with _translate_errors(folder), ordered, _VOCABULARY_BY_ID, _NO_TEKKEN:
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         merge = MergeConfiguration.model_validate(dict(config))
         _sort_tensors(get_architecture_info(merge, options))
         run_merge(merge, str(folder), options)
     _tell_own_head(folder, options)
-    # mergekit leaves out how text is generated, beside a tokenizer of its own, and
-    # the code that a configuration names.
+    # mergekit leaves out how text is generated, beside a tokenizer of its own, how
+    # images are read, and the code that a configuration names.
     donor = find_model(str((merge.base_model or models[0]).model), here=True).folder
     code = donor.glob("*.py") if options.trust_remote_code else ()
-    for file in (*donor.glob("generation_config.json"), *code):
+    images = donor.glob("*processor_config.json")
+    for file in (*donor.glob("generation_config.json"), *images, *code):
         if not (folder / file.name).exists():
             shutil.copy(file, folder)
 

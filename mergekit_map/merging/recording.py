@@ -202,7 +202,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
     write_json(folder / CONTENTS, contents)
     for path in sorted(folder.rglob("*")):  # on the disk before it has its name
         if path.is_file():
-            with path.open("r+b") as file:
+            with path.open("rb") as file:
                 os.fsync(file.fileno())
 
 

@@ -350,6 +350,13 @@ def _compare_tensors(
         {n for n in model.headers if n not in heads and not _CONSTANTS.search(n)}
         for model in (mine, base)
     )
+    weights = {w.name: w.tied_names for w in _weights(base)}
+    is_tied = weights.get(_HEAD) if _HEAD in weights else bool(weights)
+    if not is_tied and (_HEAD in mine.headers) != (_HEAD in base.headers):
+        cause = f"only one of it and {base.name} stores {_HEAD}, which mergekit does "
+        cause += "not know to be the embeddings"
+        advice = "save both with transformers' save_pretrained, and merge the folders"
+        yield Finding("head", "error", cause, advice)
     for name in sorted(one & other):
         ours, theirs = mine.headers[name].shape, base.headers[name].shape
         if ours != theirs:
@@ -394,8 +401,8 @@ def compare_tokenizers(
     texts = [f"{k} is {mine.special[k]!r} here and {base.special[k]!r}" for k in others]
     if texts:
         cause = f"its special tokens are others: {', '.join(texts)} in {name}"
-        advice = f"all merges, and parents beside them, have those of {name} here; see "
-        advice += "that they begin and end texts"
+        advice = "all merges, and parents beside them, have the same ones; see that "
+        advice += "they begin and end texts"
         yield Finding("special-tokens", "warning", cause, advice)
 
 

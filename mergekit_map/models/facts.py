@@ -30,7 +30,10 @@ _MOST_LAYERS = 10_000  # where the tensors cannot be read
 # Files with a vocabulary: without one transformers loads no tokenizer.
 _VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
 _SPECIAL = ("bos_token", "eos_token")
-_OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+_OTHER_HEADS = (
+    *("SequenceClassification", "TokenClassification"),
+    *("QuestionAnswering", "MaskedLM"),
+)
 _SHOWN = 3  # of many names
 
 # An error makes the merge impossible or meaningless. A warning may make it worse than
@@ -102,7 +105,7 @@ class ModelFacts:
 
     def setting(self, key: str) -> Any:
         """Return an entry of the configuration, or of its part about text."""
-        return self.settings.get(key, self.settings.get(f"text_config.{key}"))
+        return getattr(self.config.get_text_config(), key, None)
 
     @cached_property
     def vocabulary_tensors(self) -> frozenset[str]:
@@ -144,7 +147,9 @@ def read_facts(
     # transformers knows some models, such as T5, but no causal one of them.
     is_known = type(config) in MODEL_MAPPING
     has_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or not is_known
-    if kind.endswith(_OTHER_HEADS) or (is_whole and not has_causal):
+    if kind.endswith(_OTHER_HEADS) or (
+        is_whole and (config.is_encoder_decoder or not has_causal)
+    ):
         cause = f"it is a {kind}, which is no causal language model"
         advice = "take the language model that it was trained from"
         findings.append(Finding("head", "error", cause, advice))

@@ -19,7 +19,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -366,10 +366,14 @@ _DIGITS = 64  # of a digest
 
 def digest_of_file(path: Path) -> str:
     """Return the hash of a file as ``sha256_of_file`` does, or the remembered one."""
-    before = written_state(path)
     if path.stat().st_size < _LARGE:
         return sha256_of_file(path)
-    file = f"{path.resolve()} {before}"
+    return _digest_of_large(path.resolve(), written_state(path))
+
+
+@cache
+def _digest_of_large(path: Path, before: tuple[int, ...]) -> str:
+    file = f"{path} {before}"
     known = cache_home() / "digests" / sha256(file)
     with suppress(OSError, ValueError):  # whatever a crash left there
         if len(digest := known.read_text()) == _DIGITS:

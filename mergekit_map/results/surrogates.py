@@ -92,8 +92,9 @@ def fit_all(
                 "errors in evaluations.jsonl"
             )
         values, link = np.array([e.value for e in usable]), Link(*metric.bounds)
-        if np.ptp(link.invert(values)) == 0 < np.ptp(values):
-            link = Link()  # all are too near to a bound for it
+        clipped = np.abs(link.apply(link.invert(values)) - values).max()
+        if 0 < 1e-3 * np.ptp(values) < clipped:
+            link = Link()  # some are too near to a bound for it
         try:
             surrogates[task] = fit_surrogate(
                 X[rows],

@@ -177,8 +177,9 @@ def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
     """Whether a measurement suffices for a candidate of a purpose."""
     if role == "checkpoint" or (role not in ASSESSING and is_assessed(e)):
         return False
-    as_asked = e.n == study.documents.get(e.task)
-    if not e.whole and (_asks_all(study, role, e.task) or not as_asked):
+    asked = study.documents.get(e.task)
+    suffices = isinstance(asked, int) and e.n >= asked
+    if not e.whole and (_asks_all(study, role, e.task) or not suffices):
         return False
     return role not in {"anchor", "front"} or e.role != "imported"
 
@@ -234,9 +235,10 @@ def measured_at(
 
 
 def measured_so_far(folder: RunFolder) -> str:
-    """Return the digest of what an unfinished search has planned and measured."""
-    found = [folder.plan.read_bytes(), *whole_lines(folder.log)]
-    return digest([line.decode(errors="replace") for line in found])
+    """Return the digests of what an unfinished search has planned, and measured."""
+    parts = [folder.plan.read_bytes()], whole_lines(folder.log)
+    texts = ([line.decode(errors="replace") for line in part] for part in parts)
+    return " ".join(map(digest, texts))
 
 
 def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:

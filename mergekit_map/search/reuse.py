@@ -29,7 +29,7 @@ from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.results.log import Count, Evaluation, EvaluationLog, Key, Role
 from mergekit_map.results.records import LARGEST, Finite, Stderr
 from mergekit_map.results.samples import copy_samples
-from mergekit_map.results.surrogates import MOST_MERGES
+from mergekit_map.results.surrogates import MOST_MERGES, is_assessed, is_fitted
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, read_whole
@@ -46,10 +46,10 @@ def reuse_measurements(study: Study, log: EvaluationLog, changed: str) -> None:
     ``changed`` names the settings that differ from the search before.
     """
     copies = [pair for part in study.parts for pair in _copy_all(part, log)]
-    if copies:
-        merges = len({copy.key[0] for _, copy in copies})
+    if fitted := [copy for _, copy in copies if is_fitted(copy)]:
+        merges = len({copy.key[0] for copy in fitted})
         warn(
-            f"{len(copies)} measurements of {merges} merges of an earlier search are "
+            f"{len(fitted)} measurements of {merges} merges of an earlier search are "
             "fitted, too, and not repeated"
         )
     own = (e for part in study.parts for e in matching(part, log))
@@ -164,8 +164,9 @@ def _translated(study: Study, e: Evaluation) -> Evaluation | None:
     by_order = dict(zip(study.bounds, in_order, strict=False))
     for merge in (by_name, by_order):
         if study.recipe(merge) == e.recipe:
-            # Other surrogates have foretold it.
-            changes = {"merge": study.merge, "foretold": None, "taken": e.merge}
+            # Other surrogates have foretold it. What only judged is not fitted.
+            taken = None if is_assessed(e) else e.merge
+            changes = {"merge": study.merge, "foretold": None, "taken": taken}
             return e.model_copy(update={"coefficients": merge, **changes})
     return None
 

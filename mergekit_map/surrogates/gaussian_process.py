@@ -69,7 +69,7 @@ class Hyperparameters:
         """Build from the vector that an optimizer varies."""
         return cls(vector[:3], vector[3], vector[4], vector[5], vector[6:])
 
-    @property
+    @cached_property
     def vector(self) -> FloatArray:
         """Return the vector that an optimizer varies; (6 + d,)."""
         scalars = [self.log_noise, self.log_amplitude, self.log_saturation]
@@ -96,6 +96,12 @@ class TrainingData:
     noise_variance: FloatArray  # (n,), which a hyperparameter scales
     sampling_variance: FloatArray | float = 0.0  # (n,) of a choice of documents
     known_noise: bool = True  # measured; otherwise ``noise_variance`` is a mere unit
+
+    @cached_property
+    def shared_variance(self) -> FloatArray:
+        """Return the covariance of errors of sampling that all merges share; (n, n)."""
+        both = np.outer(self.sampling_variance, self.sampling_variance)
+        return np.asarray(_SAMPLING_CORRELATION * np.sqrt(both))
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +268,7 @@ def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
     jitter = 0.0
     largest = float(np.abs(K).max())
     while jitter <= largest and 0 < largest < np.inf:
-        L, failed = dpotrf(K + jitter * np.eye(len(K)), lower=True)
+        L, failed = dpotrf(K + jitter * np.eye(len(K)) if jitter else K, lower=True)
         if not failed:
             return np.asarray(L)
         jitter = max(10 * jitter, 1e-12 * largest)
@@ -302,10 +308,9 @@ class Covariance:
         self._process = theta.signal_variance * _matern(self._distances)
         # The noise and the errors of sampling
         self._noise = np.exp(2 * theta.log_noise) * data.noise_variance
-        sampling = data.sampling_variance
-        independent = self._noise + (1 - _SAMPLING_CORRELATION) * sampling + _JITTER
-        shared = _SAMPLING_CORRELATION * np.sqrt(np.outer(sampling, sampling))
-        self.matrix = quadratic + self._process + np.diag(independent) + shared
+        apart = (1 - _SAMPLING_CORRELATION) * data.sampling_variance
+        independent = np.diag(self._noise + apart + _JITTER)
+        self.matrix = quadratic + self._process + independent + data.shared_variance
 
     def cross(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return covariance with the data (m, n) and features (m, t) at U (m, d)."""

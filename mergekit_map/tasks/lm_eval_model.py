@@ -225,6 +225,12 @@ def _is_too_long(request: Any, lm: HarnessModel) -> bool:
         text, options = request.args[:2]
         answer = normalize_gen_kwargs(options, lm.max_gen_toks)["max_gen_toks"]
         room = lm.max_length - answer
+        if room <= 0:
+            raise EvaluationError(
+                f"answers of up to {answer} tokens leave no room for a prompt in the "
+                f"{lm.max_length} positions of the model; lower max_gen_toks in a task "
+                "YAML of your own"
+            )
     else:
         context, continuation = request.args[:2]
         text = context + continuation

@@ -30,12 +30,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
     Raises ArtifactError if the folder cannot be written, or the path is no file.
     """
-    if path.exists() and not path.is_file():
-        raise ArtifactError(
-            f"{path} is a folder, a pipe or a device, and is left as it is; name a file"
-        )
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     try:
+        if path.exists() and not path.is_file():
+            raise ArtifactError(
+                f"{path} is a folder, a pipe or a device, and is left as it is; name a "
+                "file"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         with _removed_after(path.parent / _partial_name(path)) as partial:
             with partial.open("xb") as file:  # nobody can replace it by a link
@@ -120,7 +121,7 @@ def refuse_existing(target: Path) -> None:
 def partial_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside a path, and remove it unless it was renamed."""
     with _removed_after(path.parent / _partial_name(path)) as partial:
-        partial.mkdir(0o700)
+        partial.mkdir()
         yield partial
 
 
@@ -170,7 +171,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
         except OSError as error:
             raise unwritable(target, error) from None
         yield partial
-        partial.chmod(0o755)  # until then nobody else can read it
         partial.rename(target)
 
 

@@ -86,6 +86,5 @@ def warn(text: str) -> None:
 
 def step(done: int, total: int) -> None:
     """Report finished measurements, or raise Interrupted after a signal."""
-    if done < total:  # what is measured to its end is kept
-        check_interrupt()
+    check_interrupt()
     _LISTENER.get()[0].on_step(done, total)

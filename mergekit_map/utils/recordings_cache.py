@@ -5,6 +5,7 @@ What is in it stays there until somebody removes it.
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from mergekit_map.utils.files import cache_home, partial_folder, read_json_or_nothing
+from mergekit_map.utils.files import cache_home, read_json_or_nothing
 from mergekit_map.utils.text import listed
 
 CONTENTS = "contents.json"  # of a recorded merge, written last
@@ -48,9 +49,10 @@ def kept() -> list[CacheEntry]:
 
 def remove(one: CacheEntry) -> None:
     """Remove a folder; a process that has mapped its files keeps them."""
-    # At once: nobody is to find a part of it.
-    with partial_folder(one.folder) as gone:
-        one.folder.rename(gone / one.key)
+    # At once: nobody is to find a part of it. A full disk has no room for a new folder.
+    gone = one.folder.with_name(f".{one.key}.removed.partial")
+    one.folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def remove_leftovers() -> None:
@@ -65,7 +67,7 @@ def remove_leftovers() -> None:
 def free_bytes() -> int:
     """Return the free bytes of the disk with the recorded merges."""
     path = recordings_folder().absolute()
-    there = next(each for each in [path, *path.parents] if each.exists())
+    there = next(each for each in [path, *path.parents] if os.path.exists(each))
     return shutil.disk_usage(there).free
 
 

@@ -8,9 +8,9 @@ this process does.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -36,12 +36,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError, first_line
 from mergekit_map.types import Measurement, MeasurementRequest
-from mergekit_map.utils.files import scratch_folder, temporary
+from mergekit_map.utils.files import scratch_folder, sha256_of_file, temporary
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.shutdown import check_interrupt
 
 if TYPE_CHECKING:
     from mergekit_map.evaluation.evaluator import Arrived
+    from mergekit_map.evaluation.project import Project
 
 _DEATHS = 2  # of workers at the same task
 _LONGEST_FOLDER = 70  # characters, before /pymp-xxxxxxxx/listener-xxxxxxxx
@@ -67,6 +68,36 @@ class Answer:
 
     value: Measurement | None
     error: Exception | None = None
+
+
+def packed(project: Project, count: int, threads: int | None = None) -> Opening:
+    """Pack a project for ``count`` workers, or raise ConfigError."""
+    import torch  # here, as the forkserver is started before it
+
+    try:
+        content = pickle.dumps(project)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"what is measured cannot be sent to workers ({error}); define it at the "
+            "top of a module, or search without --workers"
+        ) from None
+    # lm-eval's tasks bring modules, which it names by their paths or as its own.
+    files = {
+        name: (str(module.__file__), sha256_of_file(Path(str(module.__file__))))
+        for name, module in [*sys.modules.items()]
+        if "__mtime__" in getattr(module, "__dict__", {})
+        if os.fsencode(name) in content
+    }
+    for name, (file, _) in files.items():
+        if os.stat(file).st_mtime_ns != vars(sys.modules[name])["__mtime__"]:
+            raise MergeError(f"{file} changed; start again")
+    return Opening(
+        project=content,
+        paths=[str(project.directory), *sys.path],
+        sources=files,
+        threads=threads or max(1, torch.get_num_threads() // count),
+        threads_of_search=torch.get_num_threads(),
+    )
 
 
 class WorkerHandle(Protocol):
@@ -367,7 +398,6 @@ def _become_worker(
     os.environ.update(environment)
     scratch = environment["TMPDIR"]
     tempfile.tempdir = scratch
-    gc.freeze()  # else each collection visits all that the imports made
     logging.disable(logging.WARNING)  # the main process logs the same
     os.dup2(2, 1)  # what tasks print is for people
     threading.Thread(target=_end_with_parent, args=[scratch], daemon=True).start()

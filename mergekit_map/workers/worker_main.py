@@ -3,17 +3,21 @@
 A worker runs them in a process of its own. It answers in plain values, errors too.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
+import gc
+
+gc.disable()  # imports make no garbage, and the workers wait for them
+
 import importlib.util
-import os
 import pickle
 import sys
 from pathlib import Path
 
 import torch
 
-from mergekit_map.errors import ConfigError, MapError, MergeError, in_words
+from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.evaluation.evaluator import Worker, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.tasks.base import quiet
@@ -21,35 +25,9 @@ from mergekit_map.types import MeasurementRequest
 from mergekit_map.utils.files import sha256_of_file
 from mergekit_map.workers.pool import Answer, Opening
 
+gc.freeze()  # else each collection visits all that they made
+gc.enable()
 _OPENED: list[Worker] = []  # one at most
-
-
-def packed(project: Project, count: int, threads: int | None = None) -> Opening:
-    """Pack a project for ``count`` workers, or raise ConfigError."""
-    try:
-        content = pickle.dumps(project)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"what is measured cannot be sent to workers ({error}); define it at the "
-            "top of a module, or search without --workers"
-        ) from None
-    # lm-eval's tasks bring modules, which it names by their paths or as its own.
-    files = {
-        name: (str(module.__file__), sha256_of_file(Path(str(module.__file__))))
-        for name, module in [*sys.modules.items()]
-        if "__mtime__" in getattr(module, "__dict__", {})
-        if os.fsencode(name) in content
-    }
-    for name, (file, _) in files.items():
-        if os.stat(file).st_mtime_ns != vars(sys.modules[name])["__mtime__"]:
-            raise MergeError(f"{file} changed; start again")
-    return Opening(
-        project=content,
-        paths=[str(project.directory), *sys.path],
-        sources=files,
-        threads=threads or max(1, torch.get_num_threads() // count),
-        threads_of_search=torch.get_num_threads(),
-    )
 
 
 def answer(opening: Opening, request: MeasurementRequest) -> Answer:

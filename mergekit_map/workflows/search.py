@@ -44,9 +44,8 @@ from mergekit_map.utils.files import (
 )
 from mergekit_map.utils.progress import warn
 from mergekit_map.utils.text import listed
-from mergekit_map.workers.pool import WorkerPool, process_pool
+from mergekit_map.workers.pool import WorkerPool, packed, process_pool
 from mergekit_map.workers.ray import ray_pool
-from mergekit_map.workers.worker_main import packed
 from mergekit_map.workflows.callbacks import Callback, CallbackList, Started, reporting
 from mergekit_map.workflows.results import Run
 from mergekit_map.workflows.select import save_choice, selection_lock

@@ -103,7 +103,7 @@ def test_a_front_is_fitted_to_what_is_measured_and_says_how_far_it_is(
     result = invoke("select", "run")
 
     assert log.read_bytes() == before
-    said = "5 of at most 18 merges are measured. To go on, type its command again, or: "
+    said = "5 of at most 18 merges are measured. To go on, type its command again."
     assert said in result.stderr
     assert not Path("run/.state/manifest.json").exists()
     front = RunFolder(Path("run")).read_front()

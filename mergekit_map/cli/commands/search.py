@@ -14,6 +14,7 @@ from mergekit_map.cli.options import (
     CONFIG,
     FOLDER,
     model_options,
+    slow_imports,
     with_output_options,
     workers_option,
 )
@@ -147,11 +148,12 @@ def _find_front(
     **project_options: Any,
 ) -> Front:
     """Search as a configuration says, going on where it was stopped."""
-    from mergekit_map.cli.screen import TerminalReporter
-    from mergekit_map.evaluation.project import load_project
-    from mergekit_map.search.reuse import read_imported
-    from mergekit_map.utils.progress import notifying, stage
-    from mergekit_map.workflows.search import search_front
+    with slow_imports(None):
+        from mergekit_map.cli.screen import TerminalReporter
+        from mergekit_map.evaluation.project import load_project
+        from mergekit_map.search.reuse import read_imported
+        from mergekit_map.utils.progress import notifying, stage
+        from mergekit_map.workflows.search import search_front
 
     with TerminalReporter() as reporter:
         with notifying(reporter), stage(f"checking models and tasks of {config}"):

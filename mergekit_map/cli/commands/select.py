@@ -103,25 +103,22 @@ def merge_and_show(
     run: Path, out: Path, options: MergeOptions, choice: dict[str, Any], **models: Any
 ) -> None:
     """Choose a point, write its checkpoint, and print the answer and the next steps."""
-    from mergekit_map.cli.screen import (
-        TerminalReporter,
-        opening_options,
-        show_front,
-        show_steps,
-    )
-    from mergekit_map.workflows.merge import merge_point
-    from mergekit_map.workflows.select import select_point
+    with slow_imports(None):
+        from mergekit_map.cli import screen
+        from mergekit_map.workflows.merge import merge_point
+        from mergekit_map.workflows.select import select_point
 
     selection = select_point(run, **choice)
-    with TerminalReporter() as reporter:
+    with screen.TerminalReporter() as reporter:
         merged = merge_point(run, out, selection, options, [reporter], **models)
-    answer = show_front(run, merged.front, out)
+    answer = screen.show_front(run, merged.front, out)
     set_output(json={"model": str(out), "command": merged.command})
     click.echo(
         f"\nThis merge ({merged.point.weights}) is in the folder {out}.\n"
         f"Stock mergekit writes the same tensors with:\n  {merged.command}"
     )
-    show_steps(run, answer, out, opening_options(run, options, **models))
+    words = screen.opening_options(run, options, **models)
+    screen.show_steps(run, answer, out, words)
 
 
 @click.command(cls=MergeCommand)
@@ -172,7 +169,7 @@ class _MergeAndChat:
                 _chat(model, f"point {view.at}: {view.point.weights}")
                 return view
             view = self._merge(view)
-        except (MapError, OSError, click.ClickException) as error:
+        except (MapError, OSError, RuntimeError, click.ClickException) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
         except (KeyboardInterrupt, click.Abort):
             click.echo("\nstopped", err=True)
@@ -218,7 +215,7 @@ def _chat(model: ChatModel, name: str) -> None:
                 )
         except KeyboardInterrupt:
             click.echo(" ... stopped; this turn is forgotten")
-        except EvaluationError as error:
+        except (EvaluationError, RuntimeError) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
         else:
             click.echo()
