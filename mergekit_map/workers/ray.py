@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -67,6 +69,7 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
     GPUs. Raises ConfigError if Ray is not installed, or cannot be reached or started.
     """
     ray = _import_ray()
+    handler = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         has_joined = ray.is_initialized()
         if not has_joined:
@@ -74,6 +77,8 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
             has_joined = _join(ray)
         if not has_joined:
             _start(ray, count or max(1, len(visible_gpus())), stack)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # which Ray has replaced
         resources = ray.cluster_resources()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = [int(node.get("GPU", 0)) for node in nodes]
