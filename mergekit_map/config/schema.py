@@ -96,7 +96,7 @@ class SearchSpec(Strict):
     and soup if the method cannot make them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
     """Hours of measuring, summed over workers. After the first design, a merge is
-    measured only if it and the points of the front fit into them."""
+    measured only if it and the points of the front fit into them. `holdout` is extra."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Bounds of all coefficients, or a pair for each; 0 and 1 where none is given."""
     seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0

@@ -333,7 +333,7 @@ def fingerprint(reference: str, *, here: bool = False) -> str:
 
 
 def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
-    """Raise MergeError if a model is another one; files as they were are not read."""
+    """Raise MergeError if a model is another; large files as they were are not read."""
     again = {model: fingerprint(model, here=True) for model in fingerprints}
     if replaced := [model for model in again if again[model] != fingerprints[model]]:
         raise MergeError(

@@ -53,13 +53,13 @@ def test_the_hypervolume_is_that_of_normalised_losses(m: int, error: float) -> N
     assert hypervolume(reference, reference) == 1.0
 
 
-def test_a_task_constant_over_the_reference_is_measured_by_both_fronts() -> None:
+def test_a_task_constant_over_the_reference_keeps_its_unit() -> None:
     reference = np.array([[1.0, 0.0, 4.0], [0.0, 1.0, 4.0]])
-    worse = np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]])
+    worse = np.array([[1.0, 0.0, 3.5], [0.0, 1.0, 3.5]])
 
     assert hypervolume(reference, reference) == pytest.approx(1.0)
-    # The whole range of 2 is lost, which leaves 0.1 of the 1.1 that there are.
-    assert hypervolume(worse, reference) == pytest.approx(0.1 / 1.1)
+    # Half is lost of the 1.1 that there are.
+    assert hypervolume(worse, reference) == pytest.approx(0.6 / 1.1)
     one = np.array([[1.0, 2.0]])
     assert hypervolume(one, one) == pytest.approx(1.0)
 
