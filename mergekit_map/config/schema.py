@@ -95,8 +95,8 @@ class SearchSpec(Strict):
     `nested`: 20 for each pair. Points of the front come after them, and base, parents
     and soup if the method cannot make them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
-    """Hours of measuring, summed over workers. After the first design, a merge is
-    measured only if it and the points of the front fit into them. `holdout` is extra."""
+    """Hours of measuring, summed over workers, `holdout` aside. After the first design,
+    a merge is measured only if it and the points of the front fit into them."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Bounds of all coefficients, or a pair for each; 0 and 1 where none is given."""
     seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
