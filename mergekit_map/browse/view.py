@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from textual.widgets import DataTable
 
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import gains
@@ -48,7 +49,7 @@ class View:
         """Return the front as if the current point were chosen, by its index."""
         if self.at == self.front.selected:
             return self.front
-        select = self.front.select.model_copy(update={"index": self.at})
+        select = SelectSpec(index=self.at)
         return self.front.model_copy(update={"selected": self.at, "select": select})
 
     @cached_property

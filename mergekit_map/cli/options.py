@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from mergekit_map.cli.main import typed_command
 from mergekit_map.config.problems import values_by_task
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.utils.text import redact
+from mergekit_map.utils.text import printable
 
 Decorator: TypeAlias = Callable[[Any], Any]
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -197,7 +197,7 @@ class OutputOptions:
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="milliseconds")
             with suppress(OSError):  # a full disk, of which the screen tells
-                for line in redact(text).splitlines():
+                for line in printable(text).splitlines():
                     print(now, line, file=self.log, flush=True)
 
 

@@ -341,7 +341,7 @@ def _local_licence(folder: Path, hub_id: str | None) -> Licence | None:
         card = try_to_load_from_cache(hub_id, "README.md")
     try:
         return read_licence(metadata_load(card) or {})
-    except (OSError, TypeError, ValueError, yaml.YAMLError):
+    except (OSError, TypeError, ValueError, RecursionError, yaml.YAMLError):
         return None  # no card, or one that states nothing
 
 
@@ -356,9 +356,10 @@ def read_licence(metadata: Mapping[str, Any]) -> Licence | None:
     licence_id = metadata.get("license")
     if isinstance(licence_id, list) and len(licence_id) == 1:
         licence_id = licence_id[0]
-    name = metadata.get("license_name")
+    name, link = (metadata.get(f"license_{key}") for key in ("name", "link"))
+    name = name if isinstance(name, str) else None
     if not isinstance(licence_id, str) or (licence_id == "other" and not name):
         return None
-    link = str(metadata.get("license_link"))
     # A relative link leads to a file that only the parent's repository has.
-    return Licence(licence_id, name and str(name), link if "://" in link else None)
+    known = isinstance(link, str) and "://" in link
+    return Licence(licence_id, name, link if known else None)

@@ -171,6 +171,10 @@ def _look_at(model: InspectedModel, options: MergeOptions, *, download: bool) ->
             cause = f"{front} is a LoRA adapter of {trained_on}"
             advice = f"write that model, where it is here, in front: MODEL+{front}"
             model.findings.append(Finding("adapter-alone", "error", cause, advice))
+        elif reference.adapter and (files.folder / "adapter_config.json").exists():
+            cause = f"{front} holds an adapter, too, which transformers would load"
+            advice = "remove its adapter_config.json"
+            model.findings.append(Finding("adapter-beside", "error", cause, advice))
         else:
             model.facts, found = read_facts(files, model.name, options)
             model.findings += found

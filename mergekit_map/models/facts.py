@@ -20,13 +20,13 @@ from transformers import (
 
 from mergekit_map.errors import MergeError
 from mergekit_map.models.files import ModelFiles, Settings, TensorHeader
-from mergekit_map.utils.files import read_json_or_nothing
 from mergekit_map.utils.text import listed
 
 T = TypeVar("T")
 
 _LAYERS = re.compile(r"num_\w*(layers|blocks|experts)|n_layers?|n_\w*experts")
 _MOST_LAYERS = 10_000  # where the tensors cannot be read
+_MOST_LABELS = 1 << 20
 # Files with a vocabulary: without one transformers loads no tokenizer.
 _VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
 _SPECIAL = ("bos_token", "eos_token")
@@ -184,11 +184,13 @@ def _read_config(
 def _refuse_layers(config: Settings, most: int, path: Path) -> None:
     """Refuse more layers or experts than tensors, before anything is made of each."""
     for key, count in _flat(config):
-        known = _LAYERS.fullmatch(key.rpartition(".")[2])
-        if known and isinstance(count, int | float) and not count <= most:
+        name = key.rpartition(".")[2]
+        limit = _MOST_LABELS if name == "num_labels" else most
+        known = name == "num_labels" or _LAYERS.fullmatch(name)
+        if known and isinstance(count, int | float) and not count <= limit:
             raise MergeError(
-                f"{path} cannot be that of a model: {key} is {count!r:.20}, and there "
-                f"are {most} tensors at most; download the model again"
+                f"{path} cannot be that of a model: {key} is {count!r:.20}, at most "
+                f"{limit} can be; download the model again"
             )
 
 
@@ -204,9 +206,6 @@ def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
     """Load the tokenizer of a model; None where there is none."""
     if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
         return None
-    settings = read_json_or_nothing(folder / "tokenizer_config.json")
-    if isinstance(settings.get("vocab"), str):  # a path, which the tokenizer would read
-        raise MergeError(f"the tokenizer of {folder} names a file; save it again")
     try:
         # Merges have no tekken.json, for which mistral_common would be taken.
         trust = options.trust_remote_code

@@ -37,6 +37,7 @@ from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.utils.files import (
     LARGEST_JSON,
     cache_home,
+    read_json_or_nothing,
     read_whole,
     sha256,
     sha256_of_file,
@@ -254,6 +255,7 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
         if is_link and target.name != path.name and target.parent.name != "blobs":
             # A merge would hold a copy of it, which may be published.
             raise MergeError(f"{path} is a link to {target}; copy what the model needs")
+    _refuse_named_files(folder)
     adapter, config = folder / "adapter_config.json", folder / "config.json"
     # Trainers keep the configuration of the base beside an adapter, but no weights.
     if adapter.is_file() and not any((folder / n).is_file() for n in (_SINGLE, _INDEX)):
@@ -264,6 +266,15 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
         f"{part} holds no config.json, so it is not a Hugging Face model; give "
         "the folder that save_pretrained wrote"
     )
+
+
+def _refuse_named_files(folder: Path) -> None:
+    """Refuse tokenizers whose settings name a file, which the merge would hold."""
+    settings = read_json_or_nothing(folder / "tokenizer_config.json")
+    special = read_json_or_nothing(folder / "special_tokens_map.json")
+    odd = any(not key.endswith(("_token", "_tokens")) for key in special)
+    if odd or settings.get("init_inputs") or isinstance(settings.get("vocab"), str):
+        raise MergeError(f"the tokenizer of {folder} may name a file; save it again")
 
 
 def _download(part: ModelPart, patterns: list[str], *, here: bool) -> Path:
@@ -345,10 +356,14 @@ def refuse_replaced(fingerprints: Mapping[str, str]) -> None:
 
 def _read_by_loaders(folder: Path) -> Iterator[Path]:
     """Yield the files that a loader may read: of subfolders, code and templates."""
+    entered = set[str]()
     for parent, folders, files in os.walk(folder, followlinks=True):
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)
-        folders[:] = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
+        names = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
+        targets = {os.path.realpath(place / name): name for name in names}
+        folders[:] = [n for target, n in targets.items() if target not in entered]
+        entered |= targets.keys()
         read = _READ_BELOW if depth else {*_DESCRIPTIONS, _WEIGHTS}
         paths = (place / name for name in files if not _is_ignored(name))
         yield from (path for path in paths if path.suffix in read and path.is_file())

@@ -17,6 +17,7 @@ from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import StrPath
 
 Setting = tuple[KeyPath, Any]
+_RESERVED = {*NO_SINGLE_MODEL, "merge"}
 
 
 @dataclass(frozen=True)
@@ -153,14 +154,14 @@ def names_coefficient(weight: Any) -> bool:
 def short_names(models: list[str]) -> dict[str, str]:
     """Name models by the last part of their path, longer where that is not unique.
 
-    No name equals that of an anchor.
+    No name equals that of an anchor, or the advice to use the merge.
     """
     names = {}
     paths = {model: Reference.parse(model).parts[-1].names for model in models}
     for model, parts in paths.items():
-        depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
+        depth = 2 if parts[-1] in _RESERVED else 1
         name = _shortest_end(parts, paths.values(), depth)
-        names[model] = f"{name}-model" if name in NO_SINGLE_MODEL else name
+        names[model] = f"{name}-model" if name in _RESERVED else name
     if len(set(names.values())) < len(names):
         return {model: model for model in paths}
     return names

@@ -268,8 +268,8 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
     else:
         if (quality := prediction_quality(front)) is not None:
             yield quality
-        if border := border_in_words(front):
-            yield border, _gain_beyond(front) >= _WORTH_MORE
+    if border := border_in_words(front):
+        yield border, _gain_beyond(front) >= _WORTH_MORE
     if front.ending is not None:
         yield _ending(front.ending, len(front.points)), False
 
@@ -329,7 +329,8 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
             return f"Predictions on the front are good to ± {share}.{others}", False
         text = f"Predictions on the front are good only to ± {share}"
     remedy = ", or allow more evaluations"
-    if front.ending is not None and front.ending.trusted:  # it would not use them
+    ending = front.ending
+    if ending is not None and ending.evaluations < ending.allowed:  # it uses no more
         remedy = ""
     elif front.unfinished:
         remedy = ", or let the search finish"

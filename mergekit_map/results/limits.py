@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -38,6 +39,7 @@ class Anchors:
     values: _Values
     errors: _Values = field(default_factory=dict)
     noise: Mapping[str, float] = field(default_factory=dict)  # of the best minus base
+    gained: frozenset[str] = frozenset()  # tasks where a point is better than the base
 
     @classmethod
     def of(cls, front: Front) -> Anchors:
@@ -58,7 +60,10 @@ class Anchors:
         Y = front.utilities(front.anchors, "measured")
         best = np.where(np.isnan(Y), -np.inf, Y).argmax(axis=0)
         noise = stderr[best, np.arange(len(best))].tolist()
-        return cls(values, errors, dict(zip(front.tasks, noise, strict=True)))
+        points = front.measured_points
+        better = np.asarray(PairedMerges.of(front, points, base).better.any(axis=0))
+        gained = frozenset(itertools.compress(front.tasks, better))
+        return cls(values, errors, dict(zip(front.tasks, noise, strict=True)), gained)
 
     @classmethod
     def measured(cls, anchors: _Values, evaluations: Iterable[Evaluation]) -> Anchors:
@@ -79,8 +84,11 @@ class Anchors:
     def reliability(self, task: str, metric: Metric) -> float:
         """Return the share of the best reference's gain over the base that is no noise.
 
-        It is 1 - (standard error / gain)², at least 0; 1 where nothing is known.
+        It is 1 - (standard error / gain)², at least 0; 1 where nothing is known, or a
+        point is significantly better than the base.
         """
+        if task in self.gained:
+            return 1.0
         noise, known = self.noise.get(task, 0.0), self.values.items()
         utilities = {k: metric.utility(of[task]) for k, of in known if task in of}
         if BASE not in utilities or len(utilities) == 1 or np.isnan(noise):
@@ -377,7 +385,8 @@ def limits_in_words(front: Front) -> str:
     """Write whether the chosen merge keeps its limits: ``meets its limit on fr``."""
     chosen, metrics, required = front.chosen, front.metrics, front.select.require
     if unmet := unmet_limits(front):
-        return f"{MISSED}: {unmet}"
+        on = "" if front.holdout is None else " on the data of the search"
+        return f"{MISSED}{on}: {unmet}"
     if not required or not chosen.is_measured(*metrics):
         return ""
     where = _on_held_out_too(front)

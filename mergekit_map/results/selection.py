@@ -73,9 +73,11 @@ def choose_measured(front: Front) -> Front:
         return chosen_as(front, int(points[nearest]), select)
     candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     anchors = np.intersect1d(measured, front.anchor_indices)
-    is_base = anchors == front.anchor_index(BASE)
-    beats_base = [_beats(front, p, anchors)[is_base].any() for p in candidates]
-    candidates = _preferably(candidates, np.array(beats_base))
+    beats = np.array([_beats(front, p, anchors) for p in candidates])
+    for rivals in (anchors == front.anchor_index(BASE), keep_limits(front, anchors)):
+        preferred = np.asarray(beats[:, rivals].all(axis=1))
+        candidates = _preferably(candidates, preferred)
+        beats = _preferably(beats, preferred)
     weights = Request.of(front).weights()
     achievement = select.scalarization == "achievement"
     for _ in range(2):

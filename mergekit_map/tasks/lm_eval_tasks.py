@@ -135,7 +135,10 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         with setting_up():
             build_requests(loaded, spec.limit)
         tasks = loaded["tasks"]
-        runs_code = any(getattr(t, "UNSAFE_CODE", False) for t in tasks.values())
+        runs_code = any(  # sympy evaluates answers of the one without a mark
+            getattr(task, "UNSAFE_CODE", False) or "robustness_math" in name
+            for name, task in tasks.items()
+        )
         if runs_code and not spec.confirm_run_unsafe_code:
             text = "it runs code that a model writes, on this machine; true allows it"
             raise InvalidTask(("confirm_run_unsafe_code",), text)

@@ -93,7 +93,7 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
             raise MergeError(f"{file} changed; start again")
     return Opening(
         project=content,
-        paths=[str(project.directory), *sys.path],
+        paths=[*sys.path],
         sources=files,
         threads=threads or max(1, torch.get_num_threads() // count),
         threads_of_search=torch.get_num_threads(),

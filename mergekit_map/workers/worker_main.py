@@ -57,7 +57,6 @@ def _open(opening: Opening) -> Worker:
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     project: Project = pickle.loads(opening.project)
-    sys.path.append(sys.path.pop(0))  # as after a module was imported by one process
     worker = Worker(open_merges(project))
     worker.open()
     torch.set_num_threads(opening.threads)

@@ -118,6 +118,7 @@ def _merge(
             write_soup(project, run)
         shown = front.with_point(selection.index, written)
         shown = chosen_as(shown, selection.index, selection.front.select)
+        text = recipes.of_point(shown, selection.index, path)
         recipe = f"# {shown.reason}\n{text}"
         (folder / path.name).write_text(recipe, encoding="utf-8")
         command = recipes.command(Path(path.name))

@@ -39,6 +39,8 @@ from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.workflows.results import Selection
 
 _PATIENCE = 60  # seconds, for another process
+# Nothing else that a stranger has written there is copied.
+_COMMAND = r"^# (Merge it with: mergekit-yaml [\w ./=:+,~@-]*)$"
 
 
 def select_point(
@@ -214,7 +216,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
             f"{index} cannot be written like it; restore the file, or search again"
         ) from None
     lines = recipe_comments(front, index)
-    if command := re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE):
+    if command := re.search(_COMMAND, text, re.MULTILINE):
         paths = (folder.recipe(i).relative_to(folder.path) for i in (0, index))
         first, own = map(str, paths)
         lines.append(command[1].replace(first, own))
