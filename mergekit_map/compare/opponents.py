@@ -222,16 +222,13 @@ def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:
         ExactMarginalLogLikelihood(model.likelihood, model),
         optimizer_kwargs={"options": {"maxiter": FIT_ITERATIONS}},
     )
+    limits = {"batch_limit": RESTARTS, "init_batch_limit": RAW_SAMPLES}
     points, _ = optimize_acqf_list(
         _acquisitions(model, U, Y, seed),
         torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, U.shape[1]),
         num_restarts=RESTARTS,
         raw_samples=RAW_SAMPLES,
-        options={
-            "batch_limit": RESTARTS,
-            "init_batch_limit": RAW_SAMPLES,
-            "maxiter": ITERATIONS,
-        },
+        options={**limits, "maxiter": ITERATIONS},
     )
     return np.asarray(points.numpy(), dtype=np.float64)
 

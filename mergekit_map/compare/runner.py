@@ -156,6 +156,7 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
     evaluations = read_evaluations(search.run, search.front)
     # Those of nested MAP predict merges of their pair only.
     surrogates = {} if search.front.groups else fit_again(search.front, evaluations)
+    sums = {k: weighted_sums(Y, preferences, ends) for k, Y in methods.items()}
     return ComparedRun(
         name=search.name,
         models=len(fine_tuned_models(project.space)),
@@ -165,8 +166,5 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
         fronts=front_scores(contest),
         r2=r_squared_scores(study, contest, surrogates),
         preference_vectors=preferences.tolist(),
-        methods={
-            name: weighted_sums(Y, preferences, ends).tolist()
-            for name, Y in methods.items()
-        },
+        methods={name: found.tolist() for name, found in sums.items()},
     )

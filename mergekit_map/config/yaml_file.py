@@ -308,13 +308,7 @@ _Dumper.add_representer(list, _represent_list)
 
 def yaml_text(content: Any, comments: Iterable[str] = ()) -> str:
     """Return YAML with exact numbers, and with ``comments`` on top."""
-    text = yaml.dump(
-        content,
-        Dumper=_Dumper,
-        default_flow_style=False,
-        sort_keys=False,
-        allow_unicode=True,
-        width=1000,
-    )
+    form: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1000}
+    text: str = yaml.dump(content, Dumper=_Dumper, **form)
     lines = (" ".join(f"# {comment}".splitlines()).rstrip() for comment in comments)
     return "".join(f"{line}\n" for line in lines) + text

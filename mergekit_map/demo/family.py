@@ -75,10 +75,7 @@ def build_family(folder: Path, sizes: FamilySizes) -> None:
         first = slice(sizes.tokenizer_documents)
         documents = [text for part in domains.values() for text in part.train[first]]
         tokenizer = train_tokenizer(documents, sizes.model)
-        streams = {
-            name: join_documents(tokenizer, part.train)
-            for name, part in domains.items()
-        }
+        streams = {k: join_documents(tokenizer, v.train) for k, v in domains.items()}
         for name in _FINE_TUNES:
             held_out = domains[name].held_out
             passages = interleaved_passages(held_out, sizes.held_out_characters)

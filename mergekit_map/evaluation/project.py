@@ -364,12 +364,8 @@ class Project:
     @cached_property
     def engines(self) -> Mapping[str, EngineChoice]:
         """Return the engine of each task that generates, and why it was chosen."""
-        return choose_engines(
-            self.tasks,
-            self.spec,
-            on_gpu=not str(self.options.device).startswith("cpu"),
-            used=self.used,
-        )
+        on_gpu = not str(self.options.device).startswith("cpu")
+        return choose_engines(self.tasks, self.spec, on_gpu=on_gpu, used=self.used)
 
 
 def load_project(
@@ -430,13 +426,10 @@ def finished_project(
     known = {"random_seed": manifest.random_seed, "lora_merge_dtype": lora_dtype}
     unset = {key: v for key, v in known.items() if getattr(options, key) is None}
     options = options.model_copy(update=unset)
-    start = Path(manifest.directory)
+    # Another user's folder may not be looked at, and is then not there.
+    start = manifest.directory if os.path.isdir(manifest.directory) else None
     project = load_project(
-        folder.config,
-        options,
-        start if os.path.isdir(start) else None,  # another user's may not be looked at
-        trust_run=trust_run,
-        model_paths=model_paths,
+        folder.config, options, start, trust_run=trust_run, model_paths=model_paths
     )
     project = project.continuing(manifest)
     refuse_changes(project, manifest)

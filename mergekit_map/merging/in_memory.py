@@ -131,10 +131,8 @@ def resident_merge(
     """Load a merge, recorded if need be, with base and task vectors in their place."""
     recorded = open_recorded(record(space, options))
     files = recorded.checkpoint.glob("*.safetensors")
-    size = sum(file.stat().st_size for file in files)
-    with stage(
-        f"loading a model that takes the weights of each merge ({bytes_in_words(size)})"
-    ):
+    size = bytes_in_words(sum(file.stat().st_size for file in files))
+    with stage(f"loading a model that takes the weights of each merge ({size})"):
         model, tokenizer = load_checkpoint(recorded.checkpoint, options)
     missing = [name for name in recorded.replays if name not in model.state_dict()]
     if missing:
@@ -144,8 +142,8 @@ def resident_merge(
             "memory; set 'merge: disk' in the map block"
         )
     device = torch.device(str(options.device))
-    size = sum(map(tensor_bytes, recorded.replays.values()))
-    place = choose_place(task_vectors, device, size)
+    n_bytes = sum(map(tensor_bytes, recorded.replays.values()))
+    place = choose_place(task_vectors, device, n_bytes)
     replays = recorded.replays
     if place != "mapped":
         where = "onto the device" if place == "device" else "into memory"

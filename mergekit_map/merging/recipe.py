@@ -114,9 +114,8 @@ def space_digest(identity: Identity) -> str:
     """Return a digest of what decides a search's merges, wherever its models lie."""
     content = identity.content()
     models = content.pop("models", {})
-    return digest(
-        content | {"configuration": _by_content(identity.configuration, models)}
-    )
+    content["configuration"] = _by_content(identity.configuration, models)
+    return digest(content)
 
 
 def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:

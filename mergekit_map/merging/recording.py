@@ -194,12 +194,8 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
             folder / _MODEL, trust_remote_code=options.trust_remote_code
         )
         torch.save(weight_table(space, model_config, options), folder / _WEIGHTS)
-    contents = {
-        "method": space.template["merge_method"],
-        "models": models,
-        "files": _written_files(folder),
-    }
-    write_json(folder / CONTENTS, contents)
+    about = {"method": space.template["merge_method"], "models": models}
+    write_json(folder / CONTENTS, {**about, "files": _written_files(folder)})
     for path in sorted(folder.rglob("*")):  # on the disk before it has its name
         if path.is_file():
             with path.open("rb") as file:

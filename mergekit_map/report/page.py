@@ -19,11 +19,11 @@ import base64
 import hashlib
 import importlib.resources
 import json
-import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from platform import python_version
 from string import Template
 
 import numpy as np
@@ -126,26 +126,19 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
     """Return the content of the page of a search."""
     front, manifest = run.front, run.manifest
     references = [anchor.coefficients for anchor in front.anchors]
+    searched_with = {"mergekit-map": manifest.mergekit_map, **manifest.packages}
     return {
         "name": run_name(run.folder.path),
         "run": shlex.quote(str(run.folder.path)),
         "facts": {
             "method": manifest.identity.method,
             "seed": manifest.seed,
-            "searched_with": {
-                "mergekit-map": manifest.mergekit_map,
-                **manifest.packages,
-                "Python": manifest.python,
-            },
-            "page_by": {
-                "mergekit-map": __version__,
-                "Python": platform.python_version(),
-            },
+            "searched_with": {**searched_with, "Python": manifest.python},
+            "page_by": {"mergekit-map": __version__, "Python": python_version()},
         },
         "answer": asdict(answer(front)),
         "coefficients": [
-            {"name": name, "bounds": bounds}
-            for name, bounds in front.coefficients.items()
+            {"name": n, "bounds": b} for n, b in front.coefficients.items()
         ],
         "order": front.order,
         "tasks": [task_content(name, about) for name, about in front.tasks.items()],
@@ -226,10 +219,8 @@ def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
     """
     front = run.front
     content = [_reference_row(front, a) for a in front.anchors if not a.coefficients]
-    labels = {
-        merge_key(merge.coefficients): merge.label
-        for merge in (*front.merges, *front.anchors)
-    }
+    named = (*front.merges, *front.anchors)
+    labels = {merge_key(merge.coefficients): merge.label for merge in named}
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
     merges = by_merge(e for e in run.evaluations if e.role not in RIVALS)
     X = locate_in(front, map(dict, merges))

@@ -134,16 +134,9 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
 def _draw_errors(axes: Axes, measured: Sequence[Merge], pair: tuple[str, str]) -> None:
     """Draw standard errors, and a line from each prediction to its measurement."""
     xerr, yerr = ([p.measured[t].stderr or 0.0 for p in measured] for t in pair)
-    axes.errorbar(
-        *_values(measured, pair),
-        xerr=xerr,
-        yerr=yerr,
-        fmt="none",
-        ecolor=MEASURED,
-        elinewidth=0.8,
-        alpha=0.5,
-        zorder=1,
-    )
+    style: dict[str, Any] = {"ecolor": MEASURED, "elinewidth": 0.8, "alpha": 0.5}
+    places = _values(measured, pair)
+    axes.errorbar(*places, xerr=xerr, yerr=yerr, fmt="none", zorder=1, **style)
     for point in measured:
         x, y = ([point.readings(k)[t].value or 0.0 for k in KINDS] for t in pair)
         axes.plot(x, y, color=MEASURED, linewidth=0.7, zorder=1)
@@ -156,14 +149,9 @@ def _draw_only_task(axes: Axes, front: Front, task: str) -> None:
     for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
         readings = [merge.readings(kind)[task] for merge in rows]
         shown = [(i, r) for i, r in enumerate(readings) if r.value is not None]
-        axes.errorbar(
-            [i for i, _ in shown],
-            [r.value or 0.0 for _, r in shown],
-            yerr=[r.stderr or 0.0 for _, r in shown],
-            fmt="o",
-            color=color,
-            label=kind,
-        )
+        x, y = [i for i, _ in shown], [r.value or 0.0 for _, r in shown]
+        yerr = [r.stderr or 0.0 for _, r in shown]
+        axes.errorbar(x, y, yerr, fmt="o", color=color, label=kind)
     axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right", parse_math=False)
     axes.set_ylabel(_axis_label(front, task), parse_math=False)
 

@@ -334,9 +334,8 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
             word = "least" if metric.higher_is_better else "most"
             number = f"{limits[task].value:.4g} {metric.unit}".rstrip()
             limit = ", ".join(filter(None, (number, limits[task].source)))
-            missed.append(
-                f"{task} at {word} {limit} ({value}, {short[column]:.2g} short)"
-            )
+            how = f"{short[column]:.2g} short"
+            missed.append(f"{task} at {word} {limit} ({value}, {how})")
         elif behind[column] > 0:
             limit = f"{task} not worse than {listed(select.rivals)}"
             how = "" if np.isinf(behind[column]) else " by over two standard errors"
@@ -352,10 +351,8 @@ def reason(front: Front) -> str:
     if unmet := unmet_limits(front):
         if not keep_limits(front, front.measured_points).any():
             merge += " is the nearest to its limits that was found: it"
-        return (
-            f"The {merge} does not keep {unmet}; relax a limit, or allow more "
-            "evaluations."
-        )
+        advice = "relax a limit, or allow more evaluations"
+        return f"The {merge} does not keep {unmet}; {advice}."
     points = front.measured_points
     if not select.limited and len(points) and not keep_limits(front, points).any():
         text = "Every measured merge is worse than the base on some task"

@@ -163,13 +163,8 @@ def _open_vllm(folder: Path, args: Mapping[str, Any]) -> Any:
     trust = args.get("trust_remote_code", False)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust)
     dtype = str(config.dtype or torch.float32).removeprefix("torch.")
-    given = {
-        "dtype": dtype,
-        "seed": 0,
-        "batch_size": _AT_ONCE,
-        "use_tqdm_on_load": False,
-        **args,
-    }
+    ours = {"seed": 0, "batch_size": _AT_ONCE, "use_tqdm_on_load": False}
+    given = {"dtype": dtype, **ours, **args}
     if "+cpu" in require_vllm():
         # Compiling takes longer than it saves on a CPU.
         given.setdefault("enforce_eager", True)

@@ -211,12 +211,9 @@ class Likelihoods:
                 best = logits.argmax(-1) if greedy else torch.full_like(target, -1)
                 is_best.append((best == target).cpu())
         lengths = [len(requests[index].targets) for index in indices]
-        by_request = zip(
-            indices,
-            torch.split(torch.cat(losses).double(), lengths),
-            torch.split(torch.cat(is_best), lengths),
-            strict=True,
-        )
+        losses_of = torch.split(torch.cat(losses).double(), lengths)
+        is_best_of = torch.split(torch.cat(is_best), lengths)
+        by_request = zip(indices, losses_of, is_best_of, strict=True)
         return {i: (-float(loss.sum()), bool(b.all())) for i, loss, b in by_request}
 
     def logits(
