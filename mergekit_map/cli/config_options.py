@@ -185,18 +185,12 @@ NEW_MERGE_OPTIONS = {
 
 def _parse_bounds(text: str) -> dict[str, list[float]]:
     """Parse ``fr=0:1.2,de=-0.2:1``; names may hold both signs."""
-    bounds: dict[str, list[float]] = {}
+    found = re.findall("(.+?)=([^=:,]+):([^=:,]+)(?:,|$)", text)
     try:
-        found = re.findall("(.+?)=([^=:,]+):([^=:,]+)(?:,|$)", text)
-        if (
-            not found
-            or ",".join(f"{name}={low}:{high}" for name, low, high in found) != text
-        ):
+        bounds = {name: [float(low), float(high)] for name, low, high in found}
+        whole = ",".join(f"{name}={low}:{high}" for name, low, high in found)
+        if not bounds or len(bounds) < len(found) or whole != text:
             raise ValueError(text)
-        for name, low, high in found:
-            if name in bounds:
-                raise ValueError(name)
-            bounds[name] = [float(low), float(high)]
     except ValueError:
         raise click.BadParameter("write NAME=LOW:HIGH,..., each name once") from None
     return bounds

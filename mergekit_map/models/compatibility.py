@@ -355,7 +355,7 @@ def _compare_tensors(
         for model in (mine, base)
     )
     weights = {w.name: w.tied_names for w in _weights(base)}
-    is_tied = weights.get(_HEAD) if _HEAD in weights else bool(weights)
+    is_tied = weights.get(_HEAD, bool(weights))
     if not is_tied and (_HEAD in mine.headers) != (_HEAD in base.headers):
         cause = f"only one of it and {base.name} stores {_HEAD}, which mergekit does "
         cause += "not know to be the embeddings"

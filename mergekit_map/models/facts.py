@@ -88,11 +88,6 @@ class ModelFacts:
     unread: frozenset[str]  # of "tokenizer" and "weights"
 
     @property
-    def n_bytes(self) -> int:
-        """Return the size of all tensors."""
-        return sum(header.n_bytes for header in self.headers.values())
-
-    @property
     def dtype(self) -> str | None:
         """Return the type of the largest tensor; None without tensors."""
         headers = self.headers.values()
@@ -143,13 +138,12 @@ def read_facts(
     if config is None:
         return None, findings
     kind = str((config.architectures or [""])[0])
-    is_whole = kind.endswith("ForConditionalGeneration")
     # transformers knows some models, such as T5, but no causal one of them.
     is_known = type(config) in MODEL_MAPPING
     has_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or not is_known
-    if kind.endswith(_OTHER_HEADS) or (
-        is_whole and (config.is_encoder_decoder or not has_causal)
-    ):
+    has_other = config.is_encoder_decoder or not has_causal
+    is_other = has_other and kind.endswith("ForConditionalGeneration")
+    if is_other or kind.endswith(_OTHER_HEADS):
         cause = f"it is a {kind}, which is no causal language model"
         advice = "take the language model that it was trained from"
         findings.append(Finding("head", "error", cause, advice))

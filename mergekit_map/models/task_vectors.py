@@ -200,8 +200,7 @@ def weight_findings(
             continue
         if pair.cosine is not None and pair.cosine > _ALIKE:
             ratios = {figures.models[model].norm_ratio for model in (one, other)}
-            same = len(ratios) == 1 and pair.cosine > 1 - 1e-6  # of rounding
-            if same:
+            if len(ratios) == 1 and pair.cosine > 1 - 1e-6:  # of rounding
                 both = "one coefficient does for both"
                 found[other].append(_equal(one, other, figures, names, both))
             else:

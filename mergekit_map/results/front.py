@@ -133,8 +133,7 @@ class Task(Frozen):
     @property
     def metric(self) -> Metric:
         """Return what is known of the task as a metric."""
-        lower, upper = self.range
-        return Metric(self.direction == "maximize", lower, upper, self.unit)
+        return Metric(self.direction == "maximize", *self.range, self.unit)
 
 
 Kind: TypeAlias = Literal["predicted", "measured"]

@@ -193,15 +193,13 @@ def measured_of(
     ]
 
 
-def by_merge(
-    evaluations: Iterable[Evaluation],
-) -> dict[MergeKey, dict[str, Evaluation]]:
+def by_merge(measured: Iterable[Evaluation]) -> dict[MergeKey, dict[str, Evaluation]]:
     """Group measurements by merge, one of each task.
 
     The latest counts, but a failure never replaces a value, nor a subset all documents.
     """
     merges: dict[MergeKey, dict[str, Evaluation]] = {}
-    for e in evaluations:
+    for e in measured:
         tasks = merges.setdefault(e.key[0], {})
         earlier = tasks.setdefault(e.task, e)
         if (not e.failed, e.whole) >= (not earlier.failed, earlier.whole):

@@ -313,12 +313,11 @@ def _read_samples(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Sam
     metric = task.spec.metric
     _, _, filter_name = task.reading.partition(",")
     samples = {}
-    for leaf, all_samples in results["samples"].items():
+    for leaf, of_leaf in results["samples"].items():
         if metric == ANSWER_TOKENS:
-            found = _with_lengths(all_samples, lm.tokenizer)
+            found = _with_lengths(of_leaf, lm.tokenizer)
         else:
-            of_filter = (s for s in all_samples if s["filter"] == filter_name)
-            found = [s for s in of_filter if metric in s]
+            found = [s for s in of_leaf if s["filter"] == filter_name and metric in s]
         if found:
             samples[leaf] = found
     return samples

@@ -315,8 +315,8 @@ def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Me
                 f"{name!r} has it choose or scores text ({', '.join(sorted(others))}); "
                 "take a task that generates, such as gsm8k",
             )
-    lower, upper = spec.range or (0.0, None)
-    metric = Metric(spec.direction == "maximize", lower, upper, unit="tokens")
+    ends = spec.range or (0.0, None)
+    metric = Metric(spec.direction == "maximize", *ends, unit="tokens")
     return f"{ANSWER_TOKENS},none", metric
 
 
@@ -404,9 +404,8 @@ def _describe_metric(
     modules = {a[spec.metric].__module__ for a in by_metric if spec.metric in a}
     is_own_of_lm_eval = modules == {metrics.__name__}
     known = _RANGES.get(spec.metric) if is_own_of_lm_eval else None
-    lower, upper = spec.range or known or (None, None)
-    higher = set(directions.values()) == {True}
-    return Metric(higher, lower, upper, unit=spec.metric)
+    ends = spec.range or known or (None, None)
+    return Metric(all(directions.values()), *ends, unit=spec.metric)
 
 
 def _fingerprint(

@@ -118,15 +118,13 @@ def grow_trees(
     return trees
 
 
-def _joins(
-    tree: Tree, length: int, shared: int, width: int | None, longest: int
-) -> bool:
+def _joins(tree: Tree, length: int, shared: int, width: int | None, most: int) -> bool:
     """Whether a request of this length, which shares tokens, is to join a tree."""
     size = len(tree.tokens)
     joined = size + length - shared
     if size == shared == len(tree.last):  # the request goes on where the tree ends
-        return joined <= max(longest, length)
-    if width is None or joined > longest:
+        return joined <= max(most, length)
+    if width is None or joined > most:
         return False
     return _work(joined, width) - _work(size, width) < _work(length, width)
 
@@ -173,17 +171,13 @@ class Likelihoods:
         tokens = self.tokens if self.bounded else min(self.tokens, self.most)
         trees = grow_trees(requests, width=self.width, longest=tokens)
         batches: list[list[Tree]] = []
-
-        def fits(tree: Tree, batch: list[Tree]) -> bool:
-            longest = batch[0]
-            most = self.rows or tokens // len(longest.tokens)
-            return len(batch) < most and longest.branches == tree.branches
-
         for tree in sorted(trees, key=lambda t: (not t.branches, -len(t.tokens))):
-            if batches and fits(tree, batches[-1]):
-                batches[-1].append(tree)
-            else:
-                batches.append([tree])
+            longest = batches[-1][0] if batches else tree
+            most = self.rows or tokens // len(longest.tokens)
+            is_full = not batches or len(batches[-1]) >= most
+            if is_full or longest.branches != tree.branches:
+                batches.append([])
+            batches[-1].append(tree)
         return batches
 
     def score(

@@ -92,8 +92,7 @@ def load_function(
             f"{spec.python} is called with (model, tokenizer), which it does not "
             f"accept: {error}; give it these two parameters",
         ) from None
-    lower, upper = spec.range or (None, None)
-    metric = Metric(spec.direction == "maximize", lower, upper)
+    metric = Metric(spec.direction == "maximize", *(spec.range or (None, None)))
     identity = ["python", 1, spec.python, spec.direction, function]
     file = Path(str(module.__file__))
     # A decorator or a factory may be of another file than what it decorates or makes.

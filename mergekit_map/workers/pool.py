@@ -388,9 +388,7 @@ def _isolated() -> Iterator[None]:
 _OPENING: list[Opening] = []  # of the project of this process, if it is a worker
 
 
-def _become_worker(
-    environment: Mapping[str, str], folder: str, opening: Opening
-) -> None:
+def _become_worker(environment: dict[str, str], folder: str, opening: Opening) -> None:
     """Make this process a worker in a folder, which ends with its parent."""
     _OPENING.append(opening)
     os.chdir(folder)

@@ -215,7 +215,7 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         reference=model.reference,
         place=draft.file.locate(model.key),
         parameters=sum(header.n_elements for header in headers),
-        bytes=facts.n_bytes if facts is not None else 0,
+        bytes=sum(header.n_bytes for header in headers),
         dtype=facts.dtype if facts is not None else None,
         norm_ratio=figure.norm_ratio if figure else None,
         changed=figure.changed if figure else None,
