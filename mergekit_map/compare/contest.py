@@ -37,7 +37,7 @@ from mergekit_map.results.surrogates import is_fitted
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.study import Study
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.fit import Surrogate, r_squared
+from mergekit_map.surrogates.fit import Surrogates, r_squared
 from mergekit_map.utils.files import StrPath
 from mergekit_map.utils.progress import Progress, measuring, warn
 
@@ -151,7 +151,7 @@ def front_scores(contest: Contest) -> dict[str, FrontScores]:
 
 
 def r_squared_scores(
-    study: Study, contest: Contest, surrogates: Mapping[str, Surrogate]
+    study: Study, contest: Contest, surrogates: Surrogates
 ) -> dict[str, float]:
     """Score the surrogates on the merges of direct search, which no fit has seen.
 

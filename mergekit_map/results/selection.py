@@ -17,7 +17,7 @@ At the end of a search the choice is among the measured points of its front:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +46,7 @@ from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, rang
 from mergekit_map.types import BASE, SIGNIFICANT
 
 if TYPE_CHECKING:
-    from mergekit_map.surrogates.fit import Surrogate
+    from mergekit_map.surrogates.fit import Surrogates
 
 MERGE = "merge"  # the advice to use the chosen merge
 _NOT_WORSE = SelectSpec(not_worse_than=BASE)  # what holds where nothing is asked for
@@ -184,7 +184,7 @@ def _with_sum(
 
 
 def choose_point(
-    front: Front, select: SelectSpec, surrogates: Mapping[str, Surrogate] | None = None
+    front: Front, select: SelectSpec, surrogates: Surrogates | None = None
 ) -> Front:
     """Choose a point of a front as requested, measured or predicted.
 
@@ -219,7 +219,7 @@ def choose_point(
 
 
 def _best_of_box(
-    front: Front, scalarization: Scalarization, surrogates: Mapping[str, Surrogate]
+    front: Front, scalarization: Scalarization, surrogates: Surrogates
 ) -> Merge | None:
     """Return the merge that is predicted to be better than all points, if any."""
     # It brings SciPy, which takes longer than all else where a point is looked up.

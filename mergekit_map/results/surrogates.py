@@ -28,7 +28,7 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.surrogates.arrays import FloatArray, inside, weight
-from mergekit_map.surrogates.fit import Surrogate, fit_surrogate, one_thread
+from mergekit_map.surrogates.fit import Surrogate, Surrogates, fit_surrogate, one_thread
 from mergekit_map.surrogates.quadratic import Link
 from mergekit_map.types import Metric, SurrogateKind
 
@@ -46,7 +46,7 @@ class FinishedSearch:
     folder: RunFolder
     manifest: Manifest
     front: Front
-    surrogates: Mapping[str, Surrogate]  # by task; none where they cannot be fitted
+    surrogates: Surrogates  # by task; none where they cannot be fitted
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients
 
 
@@ -130,7 +130,7 @@ def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surr
     return {}
 
 
-def _agree_with_front(front: Front, surrogates: Mapping[str, Surrogate]) -> bool:
+def _agree_with_front(front: Front, surrogates: Surrogates) -> bool:
     """Whether surrogates predict the values of a front, far within their errors."""
     X = locate_in(front, (point.coefficients for point in front.points))
     Y = [[one.value for one in row.values()] for row in predict(surrogates, X)]
@@ -199,7 +199,7 @@ def locate(
     return np.where(on_plane[:, None], weights, np.nan)
 
 
-def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings]:
+def predict(surrogates: Surrogates, X: FloatArray) -> list[Readings]:
     """Predict every task at located merges (k, d); unknown where a row is NaN.
 
     A quadratic is not extrapolated beyond the bounds.

@@ -21,7 +21,7 @@ import numpy as np
 from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
-from mergekit_map.search.study import Candidate, Study
+from mergekit_map.search.study import Candidate, Rounds, Study
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, from_unit, to_unit
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
 
@@ -38,7 +38,7 @@ TEMPERATURE = 0.5
 
 
 def bayesian_round(
-    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+    study: Study, rounds: Rounds, known: Sequence[Evaluation]
 ) -> list[Candidate]:
     """Propose the merges of the next round, none at the end, or raise DesignError."""
     start = _start(study)

@@ -56,16 +56,14 @@ from mergekit_map.search.measure import (
 from mergekit_map.search.planning import LEAST_RANGE, find_border
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.fit import Surrogate
+from mergekit_map.surrogates.fit import Surrogates
 from mergekit_map.utils.files import plain
 
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
 _ROUNDING = 1e-9  # share of its values by which a constant task varies
 # Measure merges, with their predictions, and return what may be fitted.
-MeasureAll: TypeAlias = Callable[
-    [Sequence[Candidate], Mapping[str, Surrogate]], list[Evaluation]
-]
+MeasureAll: TypeAlias = Callable[[Sequence[Candidate], Surrogates], list[Evaluation]]
 
 
 def end_search(
@@ -73,7 +71,7 @@ def end_search(
     known: Sequence[Evaluation],
     anchors: Anchors,
     measure_all: MeasureAll,
-    surrogates: Mapping[str, Surrogate] | None = None,
+    surrogates: Surrogates | None = None,
     others: Callable[[], list[Evaluation]] = list,
 ) -> StudyResult:
     """Measure points that show the front, then the chosen one; fit them all.
@@ -97,7 +95,7 @@ class _End:
     anchors: Anchors
     measure_all: MeasureAll
     known: list[Evaluation]
-    surrogates: Mapping[str, Surrogate]
+    surrogates: Surrogates
 
     @property
     def more_choices(self) -> int:

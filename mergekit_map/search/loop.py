@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,8 +21,8 @@ from mergekit_map.search.planning import (
     next_round,
     wanted_evaluations,
 )
-from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
-from mergekit_map.surrogates.fit import Surrogate
+from mergekit_map.search.study import Candidate, Evaluator, Rounds, Study, StudyResult
+from mergekit_map.surrogates.fit import Surrogates
 
 
 def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
@@ -42,7 +42,7 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
         evaluations = _visible_after(study, log, rounds)
         merges = by_merge(evaluations).values()
         latest = [e for measured in merges for e in measured.values()]
-        surrogates: Mapping[str, Surrogate] = {}
+        surrogates: Surrogates = {}
         is_out_of_time = bool(rounds) and not can_go_on(study, [*beside, *evaluations])
         if is_out_of_time:
             break  # end_search fits what is measured
@@ -97,7 +97,7 @@ def _measure(
     evaluate: Evaluator,
     log: EvaluationLog,
     planned: Sequence[Candidate],
-    surrogates: Mapping[str, Surrogate],
+    surrogates: Surrogates,
 ) -> list[Evaluation]:
     """Record predictions, measure merges, and return what may be fitted."""
     keys = [merge_key(c) for _, c in planned]
@@ -107,7 +107,7 @@ def _measure(
 
 
 def _visible_after(
-    study: Study, log: EvaluationLog, rounds: Sequence[Sequence[Candidate]]
+    study: Study, log: EvaluationLog, rounds: Rounds
 ) -> list[Evaluation]:
     """List what may be fitted right after these rounds, in the order of the log.
 

@@ -43,7 +43,7 @@ from mergekit_map.search.measure import fittable, matching, measure, reference_v
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
-from mergekit_map.surrogates.fit import Surrogate
+from mergekit_map.surrogates.fit import Surrogates
 from mergekit_map.types import SOUP
 
 EVALUATIONS = 20  # per pair: the paper's T
@@ -119,7 +119,7 @@ def _search_pair(
         return measured.get(merge_key(merge)) or flat(merge, groups)
 
     def measure_all(
-        planned: Sequence[Candidate], surrogates: Mapping[str, Surrogate]
+        planned: Sequence[Candidate], surrogates: Surrogates
     ) -> list[Evaluation]:
         merges = [(role, expanded(merge)) for role, merge in planned]
         keys = [merge_key(merge) for _, merge in merges]

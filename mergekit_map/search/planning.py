@@ -29,9 +29,9 @@ from mergekit_map.optimize.scalarization import varying_range
 from mergekit_map.results.front import Border
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.bayesian import bayesian_round
-from mergekit_map.search.study import Candidate, Study, StudyResult
+from mergekit_map.search.study import Candidate, Rounds, Study, StudyResult
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, to_unit
-from mergekit_map.surrogates.fit import Surrogate
+from mergekit_map.surrogates.fit import Surrogate, Surrogates
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
 
 _TIMES = 10  # the default number of merges, where a budget ends the search
@@ -60,7 +60,7 @@ _LEAST_GAIN = 1e-3  # a smaller one is not worth a larger box
 
 def next_round(
     study: Study,
-    rounds: Sequence[Sequence[Candidate]],
+    rounds: Rounds,
     known: Sequence[Evaluation],
     surrogates: Mapping[str, Surrogate] = {},
 ) -> list[Candidate]:
@@ -81,9 +81,7 @@ def next_round(
     return [("design", study.rounded(points[-1]))]
 
 
-def _tried(
-    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
-) -> FloatArray:
+def _tried(study: Study, rounds: Rounds, known: Sequence[Evaluation]) -> FloatArray:
     """List the merges that were proposed or measured, failed ones too; (n, d)."""
     proposed = {merge_key(c): c for planned in rounds for _, c in planned}
     tried = proposed | {e.key[0]: e.coefficients for e in known}
@@ -149,10 +147,7 @@ class _Outlook:
 
 
 def refinement_round(
-    study: Study,
-    rounds: Sequence[Sequence[Candidate]],
-    known: Sequence[Evaluation],
-    surrogates: Mapping[str, Surrogate],
+    study: Study, rounds: Rounds, known: Sequence[Evaluation], surrogates: Surrogates
 ) -> list[Candidate]:
     """Propose the merge to measure next; none when the predictions are trusted."""
     front = _outlook_of_front(study, surrogates)
@@ -195,16 +190,14 @@ def refinement_round(
     return _best(study, X, box, box.errors.max(axis=1))
 
 
-def expected_gain(study: Study, surrogates: Mapping[str, Surrogate]) -> float:
+def expected_gain(study: Study, surrogates: Surrogates) -> float:
     """Return the share by which a better known front may be larger (hypervolume)."""
     front = _outlook_of_front(study, surrogates)
     scaled = (front.Y - front.Y.min(axis=0)) / front.width
     return relative_gain(scaled + front.errors, scaled)
 
 
-def n_spent(
-    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
-) -> int:
+def n_spent(study: Study, rounds: Rounds, known: Sequence[Evaluation]) -> int:
     """Count the searched merges: planned, or found in the log.
 
     Those of the log lie within the bounds, every task was tried on them, and they were
@@ -218,9 +211,7 @@ def n_spent(
     return len(logged | planned)
 
 
-def n_quiet_rounds(
-    rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
-) -> int:
+def n_quiet_rounds(rounds: Rounds, known: Sequence[Evaluation]) -> int:
     """Count the latest rounds in a row that came out as predicted."""
     count = 0
     for index in reversed(range(1, len(rounds))):
@@ -243,14 +234,12 @@ def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
     return abs(tested.value - foretold.value) <= tolerance
 
 
-def _outlook_of_front(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
+def _outlook_of_front(study: Study, surrogates: Surrogates) -> _Outlook:
     predict = partial(study.predict, surrogates)
     return _outlook(study, surrogates, approximate_front(predict, study.box))
 
 
-def _outlook(
-    study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
-) -> _Outlook:
+def _outlook(study: Study, surrogates: Surrogates, points: FloatArray) -> _Outlook:
     Y = study.predict(surrogates, points)
     box = study.predict(surrogates, fixed_sobol(study.box))
     # A task that hardly varies over the points is scaled by its range over the box.

@@ -19,7 +19,7 @@ from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.selection import choose
 from mergekit_map.results.surrogates import fit_all, locate
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside, weight
-from mergekit_map.surrogates.fit import Surrogate
+from mergekit_map.surrogates.fit import Surrogate, Surrogates
 from mergekit_map.types import (
     Answers,
     Measurement,
@@ -29,6 +29,7 @@ from mergekit_map.types import (
 )
 
 Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
+Rounds: TypeAlias = Sequence[Sequence[Candidate]]  # of a search, one after the other
 
 
 class Evaluator(Protocol):
@@ -192,18 +193,18 @@ class Study:
             failures = [f"; the last failure: {e.error}" for e in measured if e.error]
             raise DesignError(f"{error}{''.join(failures[-1:])}") from None
 
-    def predict(self, surrogates: Mapping[str, Surrogate], X: FloatArray) -> FloatArray:
+    def predict(self, surrogates: Surrogates, X: FloatArray) -> FloatArray:
         """Predict all tasks at the rows of ``X`` (k, d), larger is better; (k, m)."""
         signs = [self.tasks[task].sign for task in surrogates]
         return np.column_stack([s.predict(X) for s in surrogates.values()]) * signs
 
-    def predicted_front(self, surrogates: Mapping[str, Surrogate]) -> FloatArray:
+    def predicted_front(self, surrogates: Surrogates) -> FloatArray:
         """Return the front of the surrogates within the bounds; (k, d)."""
         predict = partial(self.predict, surrogates)
         return compute_front(predict, self.box, seed=self.search.seed)
 
     def choose(
-        self, surrogates: Mapping[str, Surrogate], front: FloatArray, anchors: Anchors
+        self, surrogates: Surrogates, front: FloatArray, anchors: Anchors
     ) -> tuple[FloatArray, int]:
         """Choose from a front (k, d) by predictions, as the study requires.
 
@@ -226,7 +227,7 @@ class Study:
 class StudyResult:
     """Surrogates, the front they predict, and the chosen point of it."""
 
-    surrogates: Mapping[str, Surrogate]
+    surrogates: Surrogates
     front: Sequence[Mapping[str, float]]  # coefficients, worst on the first task first
     selected: int
     # What the surrogates' coefficients multiply, where these are not the study's own:

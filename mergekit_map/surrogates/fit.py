@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import scipy.linalg  # noqa: F401 - loads SciPy's own BLAS, for ``one_thread``
@@ -92,6 +94,9 @@ class Surrogate:
         if self.terms is None:
             return self.process.mean(U)
         return np.asarray(quadratic_features(U) @ self.terms)
+
+
+Surrogates: TypeAlias = Mapping[str, Surrogate]  # by task
 
 
 def fit_surrogate(
