@@ -116,7 +116,6 @@ def _sign(text: str) -> str:
 def _written_config(
     given: Mapping[str, Any], settings: Settings, target: Path | None
 ) -> Iterator[Path]:
-    """Write the configuration of options beside the target, or to a temporary file."""
     if given["model"] and not given["text"] and not given["task"]:
         raise click.UsageError(
             "Missing option '--text' or '--task': what the merge should do well on."

@@ -284,7 +284,6 @@ def merges_in_memory(project: Project) -> Iterator[InPlace]:
 def _prepare(
     project: Project, model: PreTrainedModel, tokenizer: Any, generations: Generations
 ) -> Mapping[str, Measure]:
-    """Prepare the tasks of a project to measure a model on the searched documents."""
     measures = prepare_tasks(
         project.tasks,
         model,

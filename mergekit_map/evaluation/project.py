@@ -147,7 +147,6 @@ def read_draft(
 def _read_map_block(
     file: YamlFile, directory: Path, *, trust_run: bool
 ) -> tuple[MapBlock | None, Mapping[str, LoadedTask], list[Problem]]:
-    """Parse the map block and load its tasks, with all of their problems."""
     spec, specs, problems = parse_map_block(file)
     code = named_code(specs, spec)
     run = RunFolder(file.path.parent)

@@ -93,7 +93,6 @@ def write_card(folder: Path, record: MergeRecord) -> None:
 def _metadata(
     folder: Path, record: MergeRecord, parents: list[str], licences: Licences
 ) -> ModelCardData:
-    """Return the metadata that the Hub reads: parents, values, licence."""
     config = read_json_or_nothing(folder / "config.json")
     architectures = map(str, config.get("architectures") or ())
     is_causal = any(name.endswith(_CAUSAL_SUFFIXES) for name in architectures)
@@ -147,7 +146,6 @@ def _result(task: str, spec: TaskSpec, value: float, pipeline: str) -> EvalResul
 
 
 def _answer_section(record: MergeRecord) -> str:
-    """Return the answer of the search, as the terminal begins with it."""
     result = answer(record.front)
     headings = [*result.headings[:-1], _DIFFERENCE_HEADING]
     alignment = ["---", "---", "---:", "---:", "---"]

@@ -202,7 +202,6 @@ def upload(api: HfApi, plan: Plan, message: str) -> str | None:
 
 
 def _read_recipe(path: Path) -> MergeConfig:
-    """Read a recipe whose models can be listed."""
     try:
         config = parse_recipe(read_whole(path, _MAX_RECIPE_BYTES).decode("utf-8"))
         referenced_models(config)  # raises if they cannot be listed

@@ -295,10 +295,7 @@ def relative_gain(
 def hypervolume(
     Y: FloatArray, reference: float, n_directions: int = _N_DIRECTIONS
 ) -> float:
-    """Return the hypervolume of Y (n, m) above ``reference`` on every task.
-
-    Exact up to 5 tasks; beyond, approximated along a number of directions.
-    """
+    """Return the hypervolume of Y (n, m) above ``reference`` on every task."""
     if Y.shape[1] <= _MAX_EXACT_TASKS:
         return float(moocore.hypervolume(-Y, ref=-reference))
     return float(moocore.hv_approx(-Y, ref=-reference, nsamples=n_directions))

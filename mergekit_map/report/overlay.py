@@ -45,9 +45,8 @@ _SCRIPTS = ("guard.js", "drawing.js", "tables.js", "marks.js", "fronts.js")
 def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) -> Path:
     """Write ``fronts.html``, into the folder of the first search if nowhere else.
 
-    Raises:
-        ArtifactError: a search is not finished, a file of it is damaged, they share no
-            task, or the page has the name of another file.
+    Raises ArtifactError if a search is not finished, a file of it is damaged, they
+    share no task, or the page has the name of another file.
     """
     path = page_path(page or Path(runs[0]) / "fronts.html")
     content = fronts_content([read_finished(Path(run)) for run in runs])
@@ -105,7 +104,6 @@ def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
 def _notes(
     runs: Sequence[FinishedSearch], tasks: Sequence[str], names: Sequence[str]
 ) -> Iterator[str]:
-    """Write which searches are not finished, and which tasks are not compared."""
     for name, run in zip(names, runs, strict=True):
         if run.front.unfinished is not None:
             yield f"{name}: {run.front.unfinished.in_words}"

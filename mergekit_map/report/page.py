@@ -61,9 +61,8 @@ _SCRIPTS = (
 def write_report(run: StrPath, page: StrPath | None = None) -> Path:
     """Write the page of a finished search, into its folder if nowhere else.
 
-    Raises:
-        ArtifactError: the search is not finished, a file cannot be read or written, or
-            the page has the name of another file.
+    Raises ArtifactError if the search is not finished, a file cannot be read or
+    written, or the page has the name of another file.
     """
     path = page_path(page or Path(run) / "report.html")
     finished = read_finished(Path(run))
@@ -168,7 +167,6 @@ def reference_kind(label: str | None) -> str | None:
 
 
 def _gains_of_point(front: Front, index: int) -> dict[str, object]:
-    """Return rows and documents of the table of gains as if a point were chosen."""
     if_chosen = front.model_copy(update={"selected": index})
     gained = gains(if_chosen)
     return {"gains": gain_table(if_chosen, gained), "sample": sample(if_chosen, gained)}

@@ -284,7 +284,6 @@ class Front(Record):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """Check that names and indices are of what the front holds."""
         if self.selected >= len(self.points):
             raise ValueError(f"selected: there are only {len(self.points)} points")
         for key, merges, kinds in (

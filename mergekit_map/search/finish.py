@@ -333,7 +333,6 @@ def read_partial_front(folder: RunFolder) -> Front | None:
 
 
 def _study_of(plan: SearchPlan) -> Study:
-    """Return the study of a project, without the models."""
     study = Study(
         bounds=plan.bounds,
         anchors=plan.anchors,

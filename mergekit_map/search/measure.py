@@ -174,7 +174,6 @@ def _asks_all(study: Study, role: Role, task: str) -> bool:
 
 
 def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
-    """Whether a measurement suffices for a candidate of a purpose."""
     if role == "checkpoint" or (role not in ASSESSING and is_assessed(e)):
         return False
     asked = study.documents.get(e.task)

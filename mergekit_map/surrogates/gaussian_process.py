@@ -53,10 +53,7 @@ _BATCH_SIZE = 8192  # merges, each of which takes thousands of numbers
 
 @dataclass(frozen=True, eq=False)
 class Hyperparameters:
-    """The hyperparameters of the covariance, as logarithms.
-
-    An optimizer varies them as one vector (6 + d,), in the order of the fields.
-    """
+    """The hyperparameters of the covariance, as logarithms."""
 
     log_term_stddevs: FloatArray  # (3,) priors of linear terms, squares, products
     log_noise: float  # factor on the standard deviations of ``TrainingData``
@@ -66,12 +63,12 @@ class Hyperparameters:
 
     @classmethod
     def from_vector(cls, vector: FloatArray) -> Hyperparameters:
-        """Build from the vector that an optimizer varies."""
+        """Build from what ``vector`` returns."""
         return cls(vector[:3], vector[3], vector[4], vector[5], vector[6:])
 
     @cached_property
     def vector(self) -> FloatArray:
-        """Return the vector that an optimizer varies; (6 + d,)."""
+        """Return all in one vector, which an optimizer varies; (6 + d,)."""
         scalars = [self.log_noise, self.log_amplitude, self.log_saturation]
         return np.concatenate([self.log_term_stddevs, scalars, self.log_length_scales])
 
@@ -106,10 +103,7 @@ class TrainingData:
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcess:
-    """The posterior of the latent metric, for several draws of the hyperparameters.
-
-    There is a prediction for each draw, to be averaged by ``draw_weights``.
-    """
+    """The posterior of the latent metric, for several draws of the hyperparameters."""
 
     data: TrainingData  # with noise in units of ``scale``
     z: FloatArray  # (n,) latent values: minus ``offset``, divided by ``scale``
@@ -117,7 +111,7 @@ class GaussianProcess:
     scale: float
     mode: Posterior  # for the most probable hyperparameters
     draws: list[Posterior]  # s of them, each for other hyperparameters
-    # (s,) importance weights, of sum 1
+    # (s,) importance weights of the draws and their predictions, of sum 1
     draw_weights: FloatArray = field(default_factory=lambda: np.ones(1))
     inflation: float = 1.0  # factor on standard deviations, from leave-one-out errors
     # (s,) the part of the noise that is signal
@@ -214,10 +208,8 @@ def prediction_stderr(
 class Posterior:
     """The posterior for given hyperparameters (Rasmussen and Williams, algorithm 2.1).
 
-    Notation: ``z`` (n,) latent values of the measured merges, ``K`` (n, n) their
-    covariance, noise included, ``L`` its Cholesky factor, alpha = K^-1 z; ``k`` (m, n)
-    covariance of new merges with the measured ones. The prior is a quadratic plus a
-    process, see ``Covariance``.
+    Notation: ``K`` (n, n) the covariance of ``z``, noise included, ``L`` its Cholesky
+    factor, alpha = K^-1 z; ``k`` (m, n) that of new merges with the measured ones.
     """
 
     def __init__(self, data: TrainingData, z: FloatArray, theta: Hyperparameters):
@@ -234,10 +226,8 @@ class Posterior:
         return float(self._z @ self.alpha / 2 + half_log_det)
 
     def negative_log_likelihood_gradient(self) -> FloatArray:
-        """Return the gradient of the negative log likelihood in theta; (6 + d,).
-
-        With respect to K it is (K^-1 - alpha alpha') / 2 (equation 5.9).
-        """
+        """Return the gradient of the negative log likelihood in theta; (6 + d,)."""
+        # Equation 5.9.
         grad_K = (self._K_inverse - np.outer(self.alpha, self.alpha)) / 2
         return self.covariance.gradient(grad_K)
 
@@ -255,10 +245,8 @@ class Posterior:
         return k @ self.alpha, np.sqrt(variance)
 
     def leave_one_out(self) -> tuple[FloatArray, FloatArray]:
-        """Predict each merge from the others: mean and variance with noise; (n,).
-
-        Of merge i they are z_i - alpha_i / K^-1_ii and 1 / K^-1_ii (equation 5.12).
-        """
+        """Predict each merge from the others: mean, variance with noise; (n,) each."""
+        # Equation 5.12.
         variances = 1 / self._K_inverse.diagonal()
         return self._z - self.alpha * variances, variances
 
@@ -368,10 +356,7 @@ def _distances(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def _matern(distance: FloatArray) -> FloatArray:
-    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales.
-
-    It is (1 + s + s**2 / 3) exp(-s), where s is sqrt(5) times the distance.
-    """
+    """Return the Matérn-5/2 kernel of variance 1 at distances in length scales."""
     minus_s = -_SQRT5 * distance  # negated once: predictions spend their time here
     return np.asarray((1 - minus_s + minus_s**2 / 3) * np.exp(minus_s))
 
@@ -392,10 +377,7 @@ def _effect(U: FloatArray, log_saturation: float) -> FloatArray:
 
 
 def _effect_derivative(U: FloatArray, log_saturation: float) -> FloatArray:
-    """Return the derivative of the effect with respect to log(a); (m, d).
-
-    In the box it is a (u exp(-a u) - exp(-a) f(u)) / (1 - exp(-a)).
-    """
+    """Return the derivative of the effect, in the box, by log(a); (m, d)."""
     a = math.exp(log_saturation)
     u = U + 0.5
     denominator = -math.expm1(-a)

@@ -47,10 +47,7 @@ _OUT_OF_MEMORY = "; lower batch_size, or the task's block"
 def load_tasks(
     specs: Mapping[str, TaskSpec], directory: Path
 ) -> tuple[dict[str, LoadedTask], list[Problem]]:
-    """Load every task; relative paths start at ``directory``.
-
-    Returns the tasks that could be loaded, and the mistakes of the others.
-    """
+    """Load tasks, list the mistakes of others; paths are relative to ``directory``."""
     loaded: dict[str, LoadedTask] = {}
     problems: list[Problem] = []
     for name, spec in specs.items():

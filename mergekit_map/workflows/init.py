@@ -193,7 +193,6 @@ def _benchmark(given: str) -> tuple[str, dict[str, str]]:
 
 
 def _task_names(texts: Iterable[str]) -> list[str]:
-    """Return a valid and unique name for each task."""
     names: list[str] = []
     for text in texts:
         word = re.sub(r"[^A-Za-z0-9_.-]", "-", text)[: LONGEST_TASK - 8]

@@ -176,8 +176,7 @@ def inspect_config(
 ) -> Inspection:
     """Check models and plan of a configuration; no model is loaded.
 
-    Raises:
-        ConfigError: the file cannot be read.
+    Raises ConfigError if the file cannot be read.
     """
     draft = read_draft(
         config, options, directory, trust_run=trust_run, model_paths=model_paths

@@ -95,8 +95,7 @@ class Merged(FrontResult):
 def read_run(run: StrPath) -> Run:
     """Read the folder of a finished search, without changes to it.
 
-    Raises:
-        ArtifactError: the search is not finished, or a file of it is damaged.
+    Raises ArtifactError if the search is not finished, or a file of it is damaged.
     """
     folder = open_run(Path(run))
     return Run(folder.read_front(), folder.path)

@@ -151,8 +151,7 @@ def look_at(run: StrPath) -> Path:
     If the search was stopped, was killed or is running, that is the partial front, of
     what is measured so far. A change that was interrupted is repaired.
 
-    Raises:
-        ArtifactError: there is nothing to look at yet, or a file is damaged.
+    Raises ArtifactError if there is nothing to look at yet, or a file is damaged.
     """
     folder = open_run(Path(run))
     folder.read_manifest()  # raises where nothing was planned

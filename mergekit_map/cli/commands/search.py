@@ -147,7 +147,6 @@ def _find_front(
     import_file: Path | None = None,
     **project_options: Any,
 ) -> Front:
-    """Search as a configuration says, going on where it was stopped."""
     with slow_imports(None):
         from mergekit_map.cli.screen import TerminalReporter
         from mergekit_map.evaluation.project import load_project
