@@ -142,13 +142,12 @@ def _run_nsga3(
     scores: Predict, starts: FloatArray, directions: FloatArray, seed: int
 ) -> FloatArray:
     """Evolve the starts towards a front in these directions; returns (k, d)."""
-    end = ("n_gen", N_GENERATIONS)
     algorithm = NSGA3(directions, sampling=starts, output=None)
     # NSGA-III switches all warnings off for the whole process.
     with warnings.catch_warnings():
         d = starts.shape[1]
         problem = Problem(n_var=d, n_obj=directions.shape[1], xl=0.0, xu=1.0)
-        algorithm.setup(problem, termination=end, seed=seed)
+        algorithm.setup(problem, termination=("n_gen", N_GENERATIONS), seed=seed)
         while algorithm.has_next():
             population = algorithm.ask()
             F = -quantized(scores(population.get("X")))  # pymoo minimizes
