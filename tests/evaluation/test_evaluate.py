@@ -17,6 +17,7 @@ from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.log import read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.types import MeasurementRequest
+from mergekit_map.utils.shutdown import Interrupted, deferred
 from mergekit_map.workflows.search import search_front
 
 
@@ -46,6 +47,20 @@ def test_after_a_function_that_changes_the_weights_the_merge_is_written_again(
 
     assert replace(worker.measure(text), seconds=before.seconds) == before
     worker.close()
+
+
+@pytest.mark.parametrize("end", ["return 1", "raise RuntimeError"])
+def test_a_measurement_during_which_a_signal_came_is_not_logged(
+    config: dict[str, Any], end: str
+) -> None:
+    code = "from mergekit_map.utils.shutdown import _State\ndef f(model, tokenizer):\n"
+    Path("mine.py").write_text(f"{code}    _State.number = 15\n    {end}\n")
+    write(config)
+
+    with pytest.raises(Interrupted, match=r"^\Z"), deferred():
+        search_front("config.yml", "run")
+
+    assert not Path("run/evaluations.jsonl").exists()
 
 
 def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fakes import bowls, line, make_study
 from surrogate_data import fit
 
+from mergekit_map.evaluation.holdout import with_confirmation
 from mergekit_map.results.front import UNKNOWN, Reading
 from mergekit_map.results.limits import Anchors
 from mergekit_map.results.log import Evaluation
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.finish import end_search, found_front
 from mergekit_map.search.measure import reference_values
 from mergekit_map.search.study import Candidate, StudyResult
@@ -119,6 +122,22 @@ def test_reference_values_are_of_merges_and_of_models_on_disk(
 
     assert found.values == {"base": {"one": 1.0}, "soup": {"one": 2.0}}
     assert found.noise == noise
+
+
+def test_a_merge_with_the_weights_of_the_linear_soup_is_not_called_soup(
+    tmp_path: Path,
+) -> None:
+    study = make_study("a", ["t"], ("base",))
+    study = replace(study, on_disk=study.of_models({"soup": {"a": 0.5}}, "linear"))
+    log = [line({"a": 0.5}, "t", role="holdout", merge=m) for m in ("m", "linear")]
+    X = np.linspace(0, 1, 6)[:, None]
+    result = StudyResult({"t": fit(X, X[:, 0] ** 2)}, [{"a": 0.0}], 0)
+
+    front = with_confirmation(
+        study, found_front(study, result, []), RunFolder(tmp_path), log
+    )
+
+    assert [merge.label for merge in front.holdout.merges] == [None, "soup"]
 
 
 def test_a_failure_never_replaces_a_value() -> None:

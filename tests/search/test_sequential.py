@@ -307,3 +307,7 @@ def test_what_only_judged_a_search_is_no_measurement_of_it() -> None:
     imported = [changed(judged, role="imported")]
     assert missing_of(study, [("front", corner)], imported)
     assert not missing_of(study, [("refinement", corner)], imported)
+    asked = replace(study, documents={"t": 64})
+    for n, missing in ((128, False), (32, True)):
+        part = line(corner, "t", n=n, sampling=0.1)
+        assert bool(missing_of(asked, [("refinement", corner)], [part])) is missing

@@ -14,6 +14,7 @@ from runs import (
     invoke,
     merged_by_stock,
     read,
+    write,
     write_plain,
     write_texts,
 )
@@ -110,10 +111,13 @@ def test_after_a_move_every_printed_command_works(place: Path) -> None:
 @pytest.mark.usefixtures("place")
 def test_a_model_that_is_not_the_one_that_was_measured_is_refused() -> None:
     swap = "--model-path base=origin --model-path a=second --model-path b=first"
+    config = yaml.safe_load(Path("run/config.yml").read_text())
+    del config["map"]["tasks"]["two"]
+    write(config, "run/config.yml")
 
     said = fails("merge", "run", "out", *swap.split())
 
-    assert "the models (a, b) changed since the search" in said
+    assert "the models (a, b) and task 'two' changed since the search" in said
     assert "name the folders of the models that were measured" in said
     assert not Path("out").exists()
 

@@ -150,6 +150,16 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) 
     front = RunFolder(Path("run")).read_front()
     assert front.unfinished.measured == 7
     assert front.select.index is None  # the number means another point now
+    invoke("select", "run", "--prefer", "one=2,two=1")
+    # More is measured as planned, or there is another plan.
+    for name, more in (
+        ("evaluations.jsonl", json.dumps(two)),
+        (".state/search.json", ""),
+    ):
+        with Path("run", name).open("a") as file:
+            file.write(more + "\n")
+        invoke("select", "run")
+        assert bool(RunFolder(Path("run")).read_front().select.prefer) is bool(more)
 
 
 def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(

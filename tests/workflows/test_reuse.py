@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fakes import killed_at
 from runs import invoke, lines, read, untimed, write_plain
+from task_files import write_jsonl
 
 from mergekit_map.utils.files import digest, write_json
 
@@ -145,9 +146,15 @@ def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
 
 
 def test_models_that_were_renamed_are_the_same(family: Models) -> None:
-    names, before = {"x": "a", "y": "b"}, len(lines("run"))
+    names, before = {"x": "a", "y": "b"}, lines("run")
+    for line, role in zip(before[-2:], ("front", "opponent"), strict=True):
+        line["role"] = role
+        del line["foretold"]  # so that it only judged
+    write_jsonl(Path("run/evaluations.jsonl"), before)
     renamed = {new: shutil.copytree(family[old], new) for new, old in names.items()}
 
     said = search({**family, **renamed}, "xy")
 
-    assert f"{before} measurements of {before // 2} merges of an earlier" in said
+    n = len(before) - 2
+    assert f"{n} measurements of {n // 2} merges of an earlier" in said
+    assert sum("taken" in line for line in lines("run")) == n
