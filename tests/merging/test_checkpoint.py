@@ -25,6 +25,7 @@ from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.space import MergeSpace
 
 MB = 1 << 20
+FILES = ("generation_config.json", "preprocessor_config.json")
 OF_IMAGES = MergeOptions(copy_tokenizer=False, quiet=True)
 
 
@@ -109,9 +110,8 @@ def test_without_a_base_the_first_model_gives_the_configuration(
 ) -> None:
     for name in names:
         edit_config(named=name)(shutil.copytree(family[name], tmp_path / name))
-        (tmp_path / name / "generation_config.json").write_text(
-            f'{{"named": "{name}"}}'
-        )
+        for file in FILES:
+            (tmp_path / name / file).write_text(f'{{"named": "{name}"}}')
     models = [{"model": str(tmp_path / n), "parameters": {"weight": 1}} for n in names]
     merge = {
         "merge_method": "linear",
@@ -122,8 +122,8 @@ def test_without_a_base_the_first_model_gives_the_configuration(
     out = tmp_path / "out"
     write_checkpoint(merge, out, OPTIONS)
 
-    assert read(out / "config.json")["named"] == names[0]
-    assert read(out / "generation_config.json")["named"] == names[0]
+    for file in ("config.json", *FILES):
+        assert read(out / file)["named"] == names[0]
 
 
 def test_code_that_a_model_is_loaded_with_is_shipped(

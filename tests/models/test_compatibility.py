@@ -95,10 +95,17 @@ def test_a_head_that_no_language_model_has_is_an_error(
     _, (finding,) = read_facts(find_model(str(judge)), "judge", MergeOptions())
 
     assert (finding.code, finding.severity) == ("head", "error")
-    kind = {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}
-    edit_config(**kind)(judge)
-    _, findings = read_facts(find_model(str(judge)), "judge", MergeOptions())
-    assert "head" in {finding.code for finding in findings}
+    wholes = [f"{name}ForConditionalGeneration" for name in ("T5", "Bart")]
+    for name in (*wholes, "RobertaForMaskedLM"):
+        edit_config(architectures=[name], model_type=name.split("For")[0].lower())(
+            judge
+        )
+        _, findings = read_facts(find_model(str(judge)), "judge", MergeOptions())
+        assert "head" in {finding.code for finding in findings}
+    gpt2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 3}
+    edit_config(**gpt2, num_hidden_layers="gone")(judge)
+    facts, _ = read_facts(find_model(str(judge)), "judge", MergeOptions())
+    assert facts.setting("num_hidden_layers") == 3
 
 
 def test_allowed_crimes_are_warnings(family: dict[str, Path], tmp_path: Path) -> None:
@@ -139,17 +146,24 @@ def test_truncated_embeddings_may_differ_in_size(
 
 
 @pytest.mark.parametrize(
-    ("tied", "factor", "found"),
-    [(False, 1.01, [("tied-embeddings", "warning")]), (True, 1, [])],
+    ("kind", "tied", "factor", "found"),
+    [
+        ("Llama", False, 1.01, [("tied-embeddings", "warning")]),
+        ("Llama", True, 1, []),
+        # Their ties mergekit does not know, and of Olmo nothing.
+        ("Cohere2", True, 1, [("head", "error")]),
+        ("Olmo", True, 1, [("head", "error")]),
+    ],
 )
 def test_a_stored_head_is_a_difference_where_it_is_not_tied(
+    kind: str,
     tied: bool,
     factor: float,
     found: list[tuple[str, str]],
     make_model: MakeModel,
     tmp_path: Path,
 ) -> None:
-    base = make_model("tied", 1, tied=True)
+    base = make_model("tied", 1, kind=kind, tied=True)
     other = edited(base, tmp_path / "other", tie_word_embeddings=tied)
     embeddings = "model.embed_tokens.weight"
     edit_tensors(lambda t: t.update({"lm_head.weight": t[embeddings] * factor}))(other)
