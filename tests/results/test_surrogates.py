@@ -111,9 +111,12 @@ def test_the_choice_of_documents_is_no_part_of_the_noise_beside_it() -> None:
     np.testing.assert_allclose(found.stderr(X), expected.stderr(X), rtol=1e-6)
 
 
-def test_values_nearer_to_a_bound_than_the_link_tells_apart_are_predicted() -> None:
+@pytest.mark.parametrize("scale", [1e-9, 3e-6])  # all and some of them
+def test_values_nearer_to_a_bound_than_the_link_tells_apart_are_predicted(
+    scale: float,
+) -> None:
     places, y = noisy_data(IDENTITY)
-    values = 1e-9 * (y - y.min())
+    values = scale * (y - y.min())
     merges = zip(places.tolist(), values.tolist(), strict=True)
     lines = [line(dict(zip("ab", x, strict=True)), "t", v) for x, v in merges]
 

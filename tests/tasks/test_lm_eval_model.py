@@ -313,6 +313,10 @@ def test_warns_of_prompts_that_lm_eval_cuts(
         bench.prepare({**ACC, "limit": 3})
 
     assert "task 'mine': 12 of 12 prompts are too long for the 128" in caplog.text
+    bench.model.config.max_position_embeddings = 8
+    write_generation(bench.folder)
+    with pytest.raises(EvaluationError, match="up to 8 tokens leave no room for a pro"):
+        bench.prepare(LENGTH)
 
 
 def test_says_what_the_tokenizer_lacks(bench: Bench) -> None:
