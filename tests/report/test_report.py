@@ -174,6 +174,7 @@ def test_a_merge_measured_on_some_documents_has_their_number(two: Path) -> None:
     log = lines(two)
     one = next(line for line in log if line["role"] in {"design", "refinement"})
     one |= {"n": 2, "stderr": 0.25, "sampling": 0.2}
+    log.append({**one, "role": "opponent", "coefficients": {"a": 0.1, "b": 0.9}})
     text = "".join(json.dumps(line) + "\n" for line in log)
     (two / "evaluations.jsonl").write_text(text)
 

@@ -377,7 +377,8 @@ def test_the_page_begins_with_the_answer_and_shows_gains_of_every_point(
         assert shown == cells(found.table, f"point {index}")
         assert texts(page, "#gains .hint") == [found.sample.replace("`", "")]
         assert not page.evaluate(CUT_OFF)
-    show_point(page, front.selected)
+    page.click("#reset")
+    assert "#point" not in page.url
     assert texts(page, "#gains tbody") == []  # they are those of the answer
 
 
