@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -197,7 +198,9 @@ def test_leftovers_of_killed_processes_are_removed() -> None:
     assert not left.exists()
 
 
-def test_the_command_lists_and_removes(tmp_path: Path) -> None:
+def test_the_command_lists_and_removes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep("one")
     keep("two")
     adapter = tmp_path / "home" / "adapters" / "0123" / "base_lora"
@@ -216,5 +219,6 @@ def test_the_command_lists_and_removes(tmp_path: Path) -> None:
     assert [one.key for one in kept()] == ["two"]
     missing = "nothing in the cache has the key 'three'; see"
     assert missing in cache("--remove", "three", code=2)
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError("disk is full")))
     cache("--remove", "all", "--remove", "all")
     assert kept() == []
