@@ -36,10 +36,8 @@ class Result:
 
 def keep(result: Result, made: Mapping[str, Any], out: Path) -> Path:
     """Write ``NAME.json``, ``NAME.md`` and the index; ``made`` says how."""
-    folder = out / made["folder"]
-    folder.mkdir(parents=True, exist_ok=True)
     content = {**made, **asdict(result), **origin()}
-    path = folder / f"{made['name']}.json"
+    path = out / made["folder"] / f"{made['name']}.json"
     write_json(path, content)
     write_atomically(path.with_suffix(".md"), page(result, content))
     write_atomically(out / INDEX, index(out))
@@ -94,12 +92,9 @@ def index(out: Path) -> str:
         "command, date, machine, seeds and versions, and the JSON beside it has the "
         "numbers. Effects may saturate since 2026-11-27. This page is made by the same "
         "command.",
+        "[How the demo ends](demo.md), as the README shows it, and [what the commands "
+        "of the tutorial print](tutorial.md).",
     ]
-    if (out / "demo.md").exists():
-        parts.append(
-            "[How the demo ends](demo.md), as the README shows it, and [what the "
-            "commands of the tutorial print](tutorial.md)."
-        )
     kept = [json.loads(path.read_text()) for path in sorted(out.glob("*/*.json"))]
     kept.sort(key=_family)
     for (parameters, folder), of_family in itertools.groupby(kept, key=_family):
