@@ -62,18 +62,6 @@ def test_a_line_is_whole_when_it_is_forced_onto_the_disk(
     assert synced == [1, 2]
 
 
-@pytest.mark.parametrize("cut", [1, 20, 150])
-def test_a_line_cut_short_by_a_kill_is_dropped(cut: int) -> None:
-    write(evaluation(0.1), evaluation(0.2))
-    PATH.write_bytes(PATH.read_bytes()[:-cut])
-
-    with open_log(RunFolder(Path())) as log:
-        assert [e.coefficients["a"] for e in log] == [0.1]
-        log.append(evaluation(0.3))
-
-    assert [e.coefficients["a"] for e in read_log(PATH)] == [0.1, 0.3]
-
-
 @pytest.mark.parametrize(
     ("damaged", "message"),
     [

@@ -186,21 +186,6 @@ def test_behind_a_link_standard_errors_bend_with_it(link: Link) -> None:
     np.testing.assert_allclose(fitted.stderr(Z), expected, rtol=0.02)
 
 
-@pytest.mark.parametrize(
-    "noise", [None, np.zeros(14), np.full(14, np.nan), np.array([0, np.nan] * 7)]
-)
-def test_without_measured_noise_all_points_count_alike(
-    noise: np.ndarray | None,
-) -> None:
-    X, y = noisy_data(IDENTITY)
-    Z = np.random.default_rng(0).uniform(size=(5, 2))
-
-    fitted = fit(X, y, stderr=noise)
-    equal = fit(X, y, stderr=np.ones(14))
-
-    np.testing.assert_allclose(fitted.predict(Z), equal.predict(Z), rtol=1e-12)
-
-
 def test_the_unit_of_a_metric_scales_its_predictions_alone() -> None:
     X, y = noisy_data(BOUNDED)
     noise = dict.fromkeys(("stderr", "sampling"), np.linspace(0.01, 0.1, len(y)))

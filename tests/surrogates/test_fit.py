@@ -50,24 +50,6 @@ def test_recovers_a_quadratic_from_a_just_identified_design(link: Link, d: int) 
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_the_fit_is_a_minimum_of_the_weighted_squares(link: Link) -> None:
-    X, y = noisy_data(link)
-    noise = np.linspace(0.05, 0.5, len(y))
-    fitted = fit(X, y, link, stderr=noise)
-    weights, features = 1 / (noise**2 + (noise**2).mean()), quadratic_features(X - 0.5)
-
-    def cost(change: np.ndarray) -> float:
-        s = features @ (fitted.terms + change)
-        return float(weights @ (y - link.apply(s)) ** 2)
-
-    best = cost(np.zeros(6))
-    for step in np.vstack([np.eye(6), -np.eye(6)]) * 1e-4:
-        assert cost(step) > best
-    tiny = fit(X, y, link, stderr=1e-200 * noise)
-    np.testing.assert_allclose(tiny.terms, fitted.terms)
-
-
-@pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("kind", ["quadratic", "regularized", "residual_gp"])
 def test_the_order_of_coefficients_and_points_does_not_matter(
     link: Link, kind: Kind
@@ -102,22 +84,6 @@ def test_the_unit_of_a_coefficient_does_not_matter(link: Link) -> None:
     np.testing.assert_allclose(moved.predict(there), plain.predict(Z), atol=1e-6)
     np.testing.assert_allclose(moved.stderr(there), plain.stderr(Z), atol=1e-6)
     np.testing.assert_allclose(moved.terms, plain.terms, atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_accuracies_of_exactly_zero_and_one_do_not_spoil_a_fit(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(size=(40, 2))
-    truth = BOUNDED.apply(12 * X[:, 0] - 6 - 4 * X[:, 1] ** 2)
-    y = rng.binomial(50, truth) / 50
-    assert (y == 0).any()
-    assert (y == 1).any()
-
-    fitted = fit(X, y, BOUNDED)
-
-    np.testing.assert_allclose(fitted.predict(X), truth, atol=0.1)
-    assert np.isfinite(fitted.stderr(X)).all()
-    assert fitted.quality.loo_r2 > 0.9
 
 
 def test_values_outside_the_range_of_the_metric_are_used_as_they_are() -> None:
@@ -188,6 +154,8 @@ def test_loo_r2_of_a_weighted_fit_keeps_the_weights(link: Link) -> None:
     squares = sum((y[i] - left_out(i)) ** 2 for i in range(len(y)))
     expected = 1 - squares / ((y - y.mean()) ** 2).sum()
     assert fitted.quality.loo_r2 == pytest.approx(expected, abs=1e-6)
+    tiny = fit(X, y, link, stderr=1e-200 * noise)
+    np.testing.assert_allclose(tiny.terms, fitted.terms)
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
@@ -235,6 +203,8 @@ def test_unknown_errors_are_the_median_and_none_is_zero() -> None:
     found = fill_in_stderr(np.array([0.3, np.nan, 0.0, 0.2, 0.5]))
 
     np.testing.assert_array_equal(found, [0.3, 0.25, 0.2, 0.2, 0.5])
+    for unknown in (None, np.zeros(2), np.full(2, np.nan), np.array([0, np.nan])):
+        assert fill_in_stderr(unknown) is None
 
 
 def test_the_three_cases_of_the_paper_and_the_mirrored_one() -> None:
@@ -257,7 +227,8 @@ def test_a_link_increases_by_its_derivative_and_is_inverted(link: Link) -> None:
     np.testing.assert_allclose(link.invert(link.apply(s)), s, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("link", LINKS)
+# Of the last one, (upper - lower) + lower is above upper.
+@pytest.mark.parametrize("link", [*LINKS, Link(-0.4, 0.8)])
 def test_the_far_ends_stay_in_range_without_a_warning(link: Link) -> None:
     y = link.apply(np.array([-1e300, -1e4, 1e4, 1e300]))
 
@@ -265,13 +236,6 @@ def test_the_far_ends_stay_in_range_without_a_warning(link: Link) -> None:
     assert link.lower <= y.min() <= y.max() <= link.upper
     assert (np.diff(y) >= 0).all()
     assert np.isfinite(link.derivative(np.array([-1e300, 1e300]))).all()
-
-
-def test_the_upper_bound_is_not_passed_by_rounding() -> None:
-    lower, upper = -0.4, 0.8
-    assert (upper - lower) + lower > upper  # what a naive formula returns
-
-    assert Link(lower, upper).apply(np.array([1e3]))[0] == upper
 
 
 @pytest.mark.parametrize(

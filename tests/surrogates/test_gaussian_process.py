@@ -129,19 +129,6 @@ def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
         assert probability(process.mode.theta.vector + step) < best
 
 
-def test_the_unit_of_the_metric_does_not_matter() -> None:
-    process, z = fitted()
-    data = replace(process.data, noise_variance=np.full(14, 1e4))
-    U = np.random.default_rng(1).uniform(-0.5, 0.5, size=(20, 2))
-
-    large = fit_gaussian_process(data, 1000 * z + 5)
-
-    mean, deviation = marginalize(large).predict(U)
-    one, other = marginalize(process).predict(U)
-    np.testing.assert_allclose(mean, 1000 * one + 5, rtol=1e-3, atol=1e-2)
-    np.testing.assert_allclose(deviation, 1000 * other, rtol=1e-3, atol=1e-2)
-
-
 def test_draws_are_probable_and_the_same_each_time() -> None:
     process, _ = fitted()
 
