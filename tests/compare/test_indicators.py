@@ -70,14 +70,6 @@ def test_the_reference_is_what_nothing_dominates_each_once() -> None:
         front_of(np.array([[1.0, math.nan], [math.nan, 2.0]]))
 
 
-def test_tasks_are_scaled_by_the_ends_of_the_reference() -> None:
-    reference = np.column_stack([FRONT, np.full(3, 7.0)])  # constant: keeps its unit
-
-    found = scaled(np.array([[3.0, 6.0, 7.0], [6.0, -8.0, 9.0]]), reference)
-
-    np.testing.assert_allclose(found, [[0.75, 0.75, 0.0], [1.5, -1.0, 2.0]])
-
-
 def test_every_preference_gets_the_merge_with_the_best_sum() -> None:
     reference = np.array(FRONT)
     preferences = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
@@ -89,6 +81,9 @@ def test_every_preference_gets_the_merge_with_the_best_sum() -> None:
     assert best_merges(twice, preferences, reference).tolist() == [1, 2, 0]
     sums = weighted_sums(MEASURED[best], preferences, reference)
     np.testing.assert_allclose(sums, [1.0, 0.75, 1.0])
+    constant = np.column_stack([FRONT, np.full(3, 7.0)])  # in a task, keeps its unit
+    found = scaled(np.array([[3.0, 6.0, 7.0], [6.0, -8.0, 9.0]]), constant)
+    np.testing.assert_allclose(found, [[0.75, 0.75, 0.0], [1.5, -1.0, 2.0]])
 
 
 def test_what_failed_everywhere_has_no_sum() -> None:

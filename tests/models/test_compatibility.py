@@ -95,11 +95,9 @@ def test_a_head_that_no_language_model_has_is_an_error(
     _, (finding,) = read_facts(find_model(str(judge)), "judge", MergeOptions())
 
     assert (finding.code, finding.severity) == ("head", "error")
-    wholes = [f"{name}ForConditionalGeneration" for name in ("T5", "Bart")]
-    for name in (*wholes, "RobertaForMaskedLM"):
-        edit_config(architectures=[name], model_type=name.split("For")[0].lower())(
-            judge
-        )
+    whole = "ForConditionalGeneration"
+    for kind, head in (("T5", whole), ("Bart", whole), ("Roberta", "ForMaskedLM")):
+        edit_config(architectures=[kind + head], model_type=kind.lower())(judge)
         _, findings = read_facts(find_model(str(judge)), "judge", MergeOptions())
         assert "head" in {finding.code for finding in findings}
     gpt2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 3}
@@ -150,8 +148,7 @@ def test_truncated_embeddings_may_differ_in_size(
     [
         ("Llama", False, 1.01, [("tied-embeddings", "warning")]),
         ("Llama", True, 1, []),
-        # Their ties mergekit does not know, and of Olmo nothing.
-        ("Cohere2", True, 1, [("head", "error")]),
+        ("Cohere2", True, 1, [("head", "error")]),  # whose tie mergekit does not know
         ("Olmo", True, 1, [("head", "error")]),
     ],
 )

@@ -12,8 +12,6 @@ from mergekit_map.search.checks import forecast, probe_multiples
 from mergekit_map.types import Metric
 
 SIZES = {"loss": 80, "right": 200}
-
-
 # Three anchors, two points of the front, and the chosen merge.
 ENDS = 3 + 2 + 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import bowls, line, make_study
+from fakes import bowls, changed, line, make_study
 from surrogate_data import fit
 
 from mergekit_map.evaluation.holdout import with_confirmation
@@ -106,6 +106,12 @@ def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
     assert [first.measured[t].value for t in ("one", "two")] == [7.0, 6.0]
     assert second.coefficients == {"a": 0.7}
     assert second.measured == {"one": UNKNOWN, "two": Reading.of(5.0, 0.1)}
+    # With the same weights, only the linear merge is the soup.
+    study = replace(study, on_disk=study.of_models({"soup": {"a": 0.3}}, "linear"))
+    content = found_front(study, StudyResult(surrogates, [{"a": 0.4}], 0), log)
+    held_out = [changed(log[1], role="holdout", merge=m) for m in ("m", "linear")]
+    found = with_confirmation(study, content, RunFolder(Path()), held_out).holdout
+    assert [merge.label for merge in found.merges] == [None, "soup"]
 
 
 @pytest.mark.parametrize(
@@ -122,22 +128,6 @@ def test_reference_values_are_of_merges_and_of_models_on_disk(
 
     assert found.values == {"base": {"one": 1.0}, "soup": {"one": 2.0}}
     assert found.noise == noise
-
-
-def test_a_merge_with_the_weights_of_the_linear_soup_is_not_called_soup(
-    tmp_path: Path,
-) -> None:
-    study = make_study("a", ["t"], ("base",))
-    study = replace(study, on_disk=study.of_models({"soup": {"a": 0.5}}, "linear"))
-    log = [line({"a": 0.5}, "t", role="holdout", merge=m) for m in ("m", "linear")]
-    X = np.linspace(0, 1, 6)[:, None]
-    result = StudyResult({"t": fit(X, X[:, 0] ** 2)}, [{"a": 0.0}], 0)
-
-    front = with_confirmation(
-        study, found_front(study, result, []), RunFolder(tmp_path), log
-    )
-
-    assert [merge.label for merge in front.holdout.merges] == [None, "soup"]
 
 
 def test_a_failure_never_replaces_a_value() -> None:

@@ -152,10 +152,8 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) 
     assert front.select.index is None  # the number means another point now
     invoke("select", "run", "--prefer", "one=2,two=1")
     # More is measured as planned, or there is another plan.
-    for name, more in (
-        ("evaluations.jsonl", json.dumps(two)),
-        (".state/search.json", ""),
-    ):
+    more_lines = {"evaluations.jsonl": json.dumps(two), ".state/search.json": ""}
+    for name, more in more_lines.items():
         with Path("run", name).open("a") as file:
             file.write(more + "\n")
         invoke("select", "run")
