@@ -282,6 +282,15 @@ def linked(model: Path, name: str = WEIGHTS) -> None:
     (model / name).symlink_to(name)
 
 
+def special(model: Path, **content: str) -> None:
+    (model / "special_tokens_map.json").write_text(json.dumps(content))
+
+
+def many_links(model: Path) -> None:
+    for number in range(100):
+        (model / f"link{number}").symlink_to(".")
+
+
 def private(path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(Path("secret.txt").resolve())
@@ -303,7 +312,14 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
     "a private file": (lambda m: private(m / "chat_template.jinja"), "is a link to"),
     "a private file below": (lambda m: private(m / "a" / "x.jinja"), "is a link to"),
-    "a vocabulary elsewhere": (edit_json(TOKENS, vocab="secret.txt"), "names a file"),
+    "a vocabulary elsewhere": (edit_json(TOKENS, vocab="secret.txt"), "may name a"),
+    "arguments": (edit_json(TOKENS, init_inputs=["secret.txt"]), "may name a file"),
+    "a vocabulary beside": (
+        lambda m: special(m, vocab="secret.txt"),
+        "may name a file",
+    ),
+    "a billion labels": (edit_config(num_labels=10**9), "num_labels is 1000000000"),
+    "links": (lambda m: many_links(m) or linked(m), "model.safetensors"),
     "no tokenizer": (lambda m: linked(m, "tokenizer.json"), "cannot be loaded"),
 }
 

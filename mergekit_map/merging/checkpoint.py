@@ -107,6 +107,7 @@ _VOCABULARY_BY_ID = patch(
 _NO_TEKKEN = patch(
     "transformers.models.auto.tokenization_auto._use_mistral_format",
     lambda *_, **__: False,
+    create=True,  # the first transformers 5 had none
 )
 
 

@@ -356,7 +356,8 @@ def _compare_tensors(
     )
     weights = {w.name: w.tied_names for w in _weights(base)}
     is_tied = weights.get(_HEAD, bool(weights))
-    if not is_tied and (_HEAD in mine.headers) != (_HEAD in base.headers):
+    is_alone = (_HEAD in mine.headers) != (_HEAD in base.headers)
+    if one and other and is_alone and not is_tied:
         cause = f"only one of it and {base.name} stores {_HEAD}, which mergekit does "
         cause += "not know to be the embeddings"
         advice = "save both with transformers' save_pretrained, and merge the folders"

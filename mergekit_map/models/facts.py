@@ -134,9 +134,9 @@ def read_facts(
 
     headers = attempt("weights", files.headers)
     config = attempt("configuration", lambda: _read_config(files, options, headers))
-    tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder, options))
     if config is None:
-        return None, findings
+        return None, findings  # transformers reads it for a tokenizer, too
+    tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder, options))
     kind = str((config.architectures or [""])[0])
     # transformers knows some models, such as T5, but no causal one of them.
     is_known = type(config) in MODEL_MAPPING

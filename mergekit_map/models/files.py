@@ -361,6 +361,7 @@ def _read_by_loaders(folder: Path) -> Iterator[Path]:
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)
         names = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
+        names.sort(reverse=True)  # the first of several names counts
         targets = {os.path.realpath(place / name): name for name in names}
         folders[:] = [n for target, n in targets.items() if target not in entered]
         entered |= targets.keys()

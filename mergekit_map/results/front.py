@@ -98,7 +98,7 @@ class Unfinished(Frozen):
     most: int = Field(ge=0)
     """Largest number of merges that the search measures."""
     of: Line
-    """Digest of the measurements that it was found from."""
+    """Digests of the plan and of the measurements that it was found from."""
 
     @property
     def in_words(self) -> str:

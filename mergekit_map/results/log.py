@@ -126,7 +126,7 @@ class Evaluation(Record):
     estimate of the value on all of them; left out where all were."""
     taken: Line | None = left_out()
     """Fingerprint at the time of the measurement, where the same merge has another one
-    now; left out where it is the same."""
+    now; left out where it is the same, or where it only judged."""
     engine: Line | None = left_out()
     """Engine that generated the answers: `vllm`; left out for transformers' `generate`
     and for tasks without generated answers."""

@@ -6,10 +6,11 @@ At the end of a search the choice is among the measured points of its front:
    ``not_worse_than``, or than the base if nothing is selected: by two standard errors
    of the paired difference. A limit may be missed by one, if no such point meets it.
 2. Points that are significantly better than the base, on a task that counts or in the
-   sum, come first.
+   sum, come first; of these, those better than all references that keep the limits.
 3. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
    task over the front; the tasks count alike, or as preferred. Without a preference, a
-   task counts less, the more of the best reference's gain over the base may be noise.
+   task on which no point is significantly better than the base counts less, the more
+   of the best reference's gain over the base may be noise.
 4. If others of these *dominate* it, are significantly better on some task and behind by
    a standard error on none, the one of them with the largest sum is chosen: once, as
    a step to a neighbour after another would lead to an end of the front.

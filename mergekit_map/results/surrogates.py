@@ -33,7 +33,7 @@ from mergekit_map.surrogates.quadratic import Link
 from mergekit_map.types import Metric, SurrogateKind
 
 # A fit takes half a minute; what a stranger wrote may have more.
-MOST_MERGES, _MOST_AXES = 1000, 300
+MOST_MERGES, _MOST_TERMS = 1000, 1 << 27
 # A merge whose weights are this near to those of a merge of groups is that merge.
 _ROUNDING = 1e-9
 _SAME_STDERRS = 0.01  # more than another processor rounds, less than any fit
@@ -118,7 +118,7 @@ def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surr
     version, or other measurements, found it.
     """
     merges = by_merge(filter(is_fitted, evaluations))
-    if len(merges) > MOST_MERGES or len(front.axes) > _MOST_AXES:
+    if len(merges) > MOST_MERGES or len(merges) * len(front.axes) ** 2 > _MOST_TERMS:
         return {}
     usable = [e for tasks in merges.values() for e in tasks.values()]
     X = locate_in(front, (e.coefficients for e in usable))

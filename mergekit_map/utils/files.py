@@ -38,7 +38,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
                 "file"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _removed_after(path.parent / _partial_name(path)) as partial:
+        with partial_path(path) as partial:
             with partial.open("xb") as file:  # nobody can replace it by a link
                 file.write(data)
             partial.replace(path)
@@ -120,7 +120,7 @@ def refuse_existing(target: Path) -> None:
 @contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside a path, and remove it unless it was renamed."""
-    with _removed_after(path.parent / _partial_name(path)) as partial:
+    with partial_path(path) as partial:
         partial.mkdir()
         yield partial
 
@@ -134,8 +134,12 @@ def scratch_folder() -> Iterator[Path]:
         yield folder
 
 
-def _partial_name(path: Path) -> str:
-    return f".{path.name[:_LONGEST]}.{secrets.token_hex(4)}.partial"
+@contextmanager
+def partial_path(path: Path) -> Iterator[Path]:
+    """Yield a new name beside a path; what has it in the end is removed."""
+    name = f".{path.name[:_LONGEST]}.{secrets.token_hex(4)}.partial"
+    with _removed_after(path.parent / name) as partial:
+        yield partial
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from mergekit_map.utils.files import cache_home, read_json_or_nothing
+from mergekit_map.utils.files import cache_home, partial_path, read_json_or_nothing
 from mergekit_map.utils.text import listed
 
 CONTENTS = "contents.json"  # of a recorded merge, written last
@@ -50,9 +50,8 @@ def kept() -> list[CacheEntry]:
 def remove(one: CacheEntry) -> None:
     """Remove a folder; a process that has mapped its files keeps them."""
     # At once: nobody is to find a part of it. A full disk has no room for a new folder.
-    gone = one.folder.with_name(f".{one.key}.removed.partial")
-    one.folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    with partial_path(one.folder) as gone:
+        one.folder.rename(gone)
 
 
 def remove_leftovers() -> None:

@@ -87,7 +87,7 @@ def _handle(number: int, _: object) -> None:
         _end(number)
     elif not _State.number:
         _State.number, _State.received = number, time.monotonic()
-        _say("stopping after this step; press Ctrl-C again to end at once")
+        _say("stopping; press Ctrl-C again to end at once")
     elif time.monotonic() - _State.received > _SAME_SIGNAL:
         _end(number)
 

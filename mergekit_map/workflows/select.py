@@ -40,7 +40,7 @@ from mergekit_map.workflows.results import Selection
 
 _PATIENCE = 60  # seconds, for another process
 # Nothing else that a stranger has written there is copied.
-_COMMAND = r"^# (Merge it with: mergekit-yaml [\w ./=:+,~@-]*)$"
+_COMMAND = r"^# (Merge it with: mergekit-yaml [\w ./=:+,~@%'\"#-]*)$"
 
 
 def select_point(

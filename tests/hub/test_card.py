@@ -230,7 +230,10 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     assert yaml.safe_load(recipe[2])["models"] == config["models"]
 
 
-@pytest.mark.parametrize("licence", ["{", "other\nlicense_link: https://host/terms"])
+@pytest.mark.parametrize(
+    "licence",
+    ["{", "other\nlicense_link: https://host/a", f"other\nlicense_name: {'[' * 9**4}"],
+)
 def test_a_parent_with_a_damaged_card_or_terms_without_a_name_has_no_known_licence(
     licence: str, tmp_path: Path
 ) -> None:

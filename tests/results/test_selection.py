@@ -63,7 +63,7 @@ CODE = {"prefer": {"code": 1}, "not_worse_than": "base"}
         ([row(0.51, 2.49), row(0.54, 2.515)], {}, 1),  # the first is the base
         ([row(0.50, 2.60), row(0.40, 2.70)], {}, 0),  # none is allowed: the nearest
         ([row(0.55, 2.45), NOT_MEASURED], {}, 0),  # no prediction is chosen
-        # A task on which neither parents nor merges gain, but for noise, does not count.
+        # A task counts if parents or merges gain more than noise on it.
         (NOISE, {"parents": ONE}, 0),
         (NOISE, {"parents": ONE | TWO}, 1),
         (THREE, {"parents": ONE}, 1),

@@ -103,10 +103,9 @@ def merge_and_show(
     run: Path, out: Path, options: MergeOptions, choice: dict[str, Any], **models: Any
 ) -> None:
     """Choose a point, write its checkpoint, and print the answer and the next steps."""
-    with slow_imports(None):
-        from mergekit_map.cli import screen
-        from mergekit_map.workflows.merge import merge_point
-        from mergekit_map.workflows.select import select_point
+    from mergekit_map.cli import screen
+    from mergekit_map.workflows.merge import merge_point
+    from mergekit_map.workflows.select import select_point
 
     selection = select_point(run, **choice)
     with screen.TerminalReporter() as reporter:

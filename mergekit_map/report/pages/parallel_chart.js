@@ -62,8 +62,7 @@ const parallelChart = (() => {
     const ends = task.higher ? [low, high] : [high, low];
     const constant = high - low <= 1e-12 * Math.max(Math.abs(low), Math.abs(high));
     const scale = (value) => (constant ? 1 : (value - ends[0]) / (ends[1] - ends[0]));
-    scale.ends = ends;
-    return scale;
+    return Object.assign(scale, { ends });
   }
 
   return { draw };
