@@ -69,7 +69,7 @@ class TaskVectorReplay:
         weight_column = deltas.new_tensor(weights)[:, None]
         for block in _blocks(deltas):
             merged = self.merge_deltas(deltas[:, block], weight_column)
-            torch.add(base[block], merged, out=out[block])
+            out[block] = base[block] + merged
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """Merge deltas (n, k) with weights (n, 1) into (k,), as mergekit does."""
