@@ -60,10 +60,10 @@ def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     """Return a front's hypervolume as a share of that of a reference front.
 
     Tasks are scaled by the reference's ideal (0) and nadir (1); one that is constant
-    there keeps its unit. Volumes reach to 1.1, so that the ends of a
-    front count; what lies beyond adds nothing. Points better than the ideal count in
-    full: the share may exceed 1. Exact up to 5 tasks; beyond, the deterministic
-    approximation of moocore (off by about 0.0005 of the value with 8 tasks).
+    there keeps its unit. Volumes reach to 1.1, so that the ends of a front count; what
+    lies beyond adds nothing. Points better than the ideal count in full: the share may
+    exceed 1. Exact up to 5 tasks; beyond, the deterministic approximation of moocore
+    (off by about 0.0005 of the value with 8 tasks).
     """
     ideal, width = reference.max(axis=0), ranges(reference)
     part, whole = (

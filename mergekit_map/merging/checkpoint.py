@@ -31,6 +31,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.merging.devices import needs_all_gpus
+from mergekit_map.models.facts import NO_TEKKEN
 from mergekit_map.models.files import (
     find_model,
     fingerprint,
@@ -103,12 +104,6 @@ _VOCABULARY_BY_ID = patch(
     "transformers.TokenizersBackend.get_vocab",
     lambda self: dict(sorted(_GET_VOCAB(self).items(), key=lambda item: item[1])),
 )
-# Merges have no tekken.json, for which mistral_common would be taken where it is there.
-_NO_TEKKEN = patch(
-    "transformers.models.auto.tokenization_auto._use_mistral_format",
-    lambda *_, **__: False,
-    create=True,  # the first transformers 5 had none
-)
 
 
 def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
@@ -122,7 +117,7 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     options = options.model_copy(update={"write_model_card": False, "multi_gpu": False})
     models = [*map(ModelReference.parse, referenced_models(config))]
     ordered = patch.object(MergeConfiguration, "referenced_models", lambda _: models)
-    with _translate_errors(folder), ordered, _VOCABULARY_BY_ID, _NO_TEKKEN:
+    with _translate_errors(folder), ordered, _VOCABULARY_BY_ID, NO_TEKKEN:
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         merge = MergeConfiguration.model_validate(dict(config))

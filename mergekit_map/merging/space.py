@@ -122,9 +122,8 @@ class MergeSpace:
         anchors = {}
         if self.remainder or self.template.get("base_model") is not None:
             anchors[self.remainder_model or BASE] = dict.fromkeys(self.names, 0.0)
-        for model in models:
-            owned = {c.name for c in self.coefficients if c.model == model}
-            anchors[model] = {name: float(name in owned) for name in self.names}
+        for m in models:
+            anchors[m] = {c.name: float(c.model == m) for c in self.coefficients}
         return {**anchors, SOUP: {c.name: 1.0 / shares for c in self.coefficients}}
 
 

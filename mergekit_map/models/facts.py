@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from unittest.mock import patch
 
 from mergekit.options import MergeOptions
 from transformers import (
@@ -24,7 +25,7 @@ from mergekit_map.utils.text import listed
 
 T = TypeVar("T")
 
-_LAYERS = re.compile(r"num_\w*(layers|blocks|experts)|n_layers?|n_\w*experts")
+_LAYERS = re.compile(r"\bn(um)?_\w*(layers?|blocks|experts|labels)$")
 _MOST_LAYERS = 10_000  # where the tensors cannot be read
 _MOST_LABELS = 1 << 20
 # Files with a vocabulary: without one transformers loads no tokenizer.
@@ -35,6 +36,12 @@ _OTHER_HEADS = (
     *("QuestionAnswering", "MaskedLM"),
 )
 _SHOWN = 3  # of many names
+# Merges have no tekken.json, for which mistral_common would be taken where it is there.
+NO_TEKKEN = patch(
+    "transformers.models.auto.tokenization_auto._use_mistral_format",
+    lambda *_, **__: False,
+    create=True,  # the first transformers 5 had none
+)
 
 # An error makes the merge impossible or meaningless. A warning may make it worse than
 # expected. A note is good to know.
@@ -178,10 +185,9 @@ def _read_config(
 def _refuse_layers(config: Settings, most: int, path: Path) -> None:
     """Refuse more layers or experts than tensors, before anything is made of each."""
     for key, count in _flat(config):
-        name = key.rpartition(".")[2]
-        limit = _MOST_LABELS if name == "num_labels" else most
-        known = name == "num_labels" or _LAYERS.fullmatch(name)
-        if known and isinstance(count, int | float) and not count <= limit:
+        limit = _MOST_LABELS if key.endswith("labels") else most
+        counted = _LAYERS.search(key) and isinstance(count, int | float)
+        if counted and not count <= limit:
             raise MergeError(
                 f"{path} cannot be that of a model: {key} is {count!r:.20}, at most "
                 f"{limit} can be; download the model again"
@@ -201,11 +207,10 @@ def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
     if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
         return None
     try:
-        # Merges have no tekken.json, for which mistral_common would be taken.
-        trust = options.trust_remote_code
-        found = AutoTokenizer.from_pretrained(
-            folder, trust_remote_code=trust, mistral_format=False
-        )
+        with NO_TEKKEN:
+            found = AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=options.trust_remote_code
+            )
         special = {key: getattr(found, key) for key in _SPECIAL}
         around = found.convert_ids_to_tokens(found("").input_ids)
     except Exception as error:  # noqa: BLE001 - whatever its files make of it

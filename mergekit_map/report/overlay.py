@@ -155,10 +155,11 @@ def _references(
                 continue
             label = anchor.label or ""
             values = [anchor.measured[task].value or 0.0 for task in tasks]
-            first = first_values.setdefault(label, values)
-            if first is not values:
-                if np.allclose(values, first, rtol=_ROUNDING, atol=0):
-                    continue
+            if label not in first_values:
+                first_values[label] = values
+            elif np.allclose(values, first_values[label], rtol=_ROUNDING, atol=0):
+                continue
+            else:
                 label = f"{label} ({name})"
             content.append(
                 {

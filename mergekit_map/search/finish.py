@@ -314,8 +314,7 @@ def read_partial_front(folder: RunFolder) -> Front | None:
         assert earlier.unfinished is not None
         if earlier.unfinished.of == of and not folder.choosing.exists():
             return None
-        plan_then = earlier.unfinished.of.split()[:-1]  # none of earlier versions
-        as_planned = plan_then in ([], of.split()[:1])
+        as_planned = earlier.unfinished.of.split()[:1] == of.split()[:1]
         if as_planned and earlier.select.index is None:  # else of another point now
             wishes.insert(0, earlier.select)
     study, log = _study_of(plan), list(read_log(folder.log))
