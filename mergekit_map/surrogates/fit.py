@@ -51,7 +51,7 @@ from mergekit_map.types import SurrogateKind
 # "auto" chooses the quadratic if its leave-one-out error is below this share of the
 # process's. Both are noisy with few merges; on average the process predicts better.
 _CLEARLY_SMALLER = 0.7
-_BOUND_MARGIN = 0.5  # standard errors that a noisy value is kept off its bounds
+_BOUND_MARGIN = 1.0  # standard errors that a noisy value is kept off its bounds
 _MIN_SLOPE = 0.02  # of a link, as a share of its steepest slope at the measured values
 _MAX_CORRECTION = 3.0  # of a latent value, in standard deviations
 
@@ -150,7 +150,6 @@ def fit_surrogate(
 
 
 def _check_identified(X: FloatArray, features: FloatArray) -> None:
-    """Raise DesignError, with the reason, unless a design identifies every term."""
     d, n_terms = X.shape[1], features.shape[1]
     n_distinct = len(np.unique(X, axis=0))
     if n_distinct < n_terms:
@@ -195,11 +194,9 @@ class _MetricData:
 
     @functools.cached_property
     def marginalized_process(self) -> GaussianProcess:
-        """Return the process, averaged over its hyperparameters."""
         return marginalize(self.fit_process())
 
     def fit_quadratic(self) -> Surrogate:
-        """Return the quadratic of the paper, by weighted least squares."""
         weights = observation_weights(self.y, self.total_stderr)
         observed = Observations(self.features, self.y, weights)
         terms = fit_terms(observed, self.link)
@@ -207,13 +204,11 @@ class _MetricData:
         return self._surrogate("quadratic", loo, terms)
 
     def fit_regularized(self) -> Surrogate:
-        """Return the quadratic with normal priors of its terms."""
         process = self.fit_process(quadratic_only=True)
         loo = self.link.apply(process.leave_one_out())
         return self._surrogate("regularized", loo, process.terms)
 
     def fit_residual_gp(self) -> Surrogate:
-        """Return the surrogate that predicts the mean of the process."""
         loo = self.link.apply(self.marginalized_process.leave_one_out())
         return self._surrogate("residual_gp", loo)
 
@@ -245,6 +240,7 @@ class _MetricData:
         fit = functools.partial(fit_gaussian_process, quadratic_only=quadratic_only)
         stderr = self.total_stderr
         margin = INVERT_MARGIN if stderr is None else _BOUND_MARGIN * stderr
+        margin = np.minimum(margin, (link.upper - link.lower) / 2)
         inside = np.clip(self.y, link.lower + margin, link.upper - margin)
         measured = link.invert(inside)
         first = fit(self._training_data(link.derivative(measured)), measured)
@@ -255,7 +251,11 @@ class _MetricData:
         slopes = np.maximum(steepness, _MIN_SLOPE * steepness.max())
         limit = _MAX_CORRECTION * first.scale
         corrections = np.clip((self.y - link.apply(predicted)) / slopes, -limit, limit)
-        data = self._training_data(slopes)
+        # Of counts, the variance at their prediction, p(1-p)/n, not that of their luck.
+        spread = (
+            slopes if stderr is None else np.sqrt(slopes * link.derivative(measured))
+        )
+        data = self._training_data(spread)
         return fit(data, predicted + corrections, start=first.mode.theta)
 
     def _training_data(self, slopes: FloatArray) -> TrainingData:

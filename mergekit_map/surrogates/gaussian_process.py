@@ -492,17 +492,12 @@ class _Hyperposterior:
 
 
 def _bounds(d: int) -> tuple[Hyperparameters, Hyperparameters]:
-    """Return the smallest and largest values that are tried."""
-    lower = replace(
-        Hyperparameters.from_vector(np.full(6 + d, _MIN_LOG)),
-        log_length_scales=np.full(d, _MIN_LOG_LENGTH),
-    )
-    upper = replace(
-        Hyperparameters.from_vector(np.full(6 + d, _MAX_LOG)),
-        log_saturation=_MAX_LOG_SATURATION,
-        log_length_scales=np.full(d, _MAX_LOG_LENGTH),
-    )
-    return lower, upper
+    def filled(log: float, saturation: float, length: float) -> Hyperparameters:
+        lengths = np.full(d, length)
+        return Hyperparameters(np.full(3, log), log, log, saturation, lengths)
+
+    lower = filled(_MIN_LOG, _MIN_LOG, _MIN_LOG_LENGTH)
+    return lower, filled(_MAX_LOG, _MAX_LOG_SATURATION, _MAX_LOG_LENGTH)
 
 
 def _quasi_random_normals(size: int) -> FloatArray:
@@ -542,7 +537,7 @@ def _discrepancy(data: TrainingData, draws: list[Posterior]) -> FloatArray:
     the noise is an error of the model. Where the noise is unknown, all of the scatter
     counts, as a second measurement would have the same result.
     """
-    measured_noise = np.sqrt(data.noise_variance.mean())
+    measured_noise = np.sqrt(np.median(data.noise_variance))
     ratio = np.exp([draw.theta.log_noise for draw in draws])  # scatter / measured noise
     if not data.known_noise:
         return np.asarray(measured_noise * ratio)

@@ -179,8 +179,7 @@ def residuals(observed: Observations, link: Link, terms: FloatArray) -> FloatArr
 
 def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
     """Return the derivatives of ``residuals`` by the terms; (n, t)."""
-    slopes = link.derivative(observed.features @ terms)
-    scales = np.sqrt(observed.weights) * slopes
+    scales = np.sqrt(observed.weights) * link.derivative(observed.features @ terms)
     return np.asarray(scales[:, None] * observed.features)
 
 

@@ -196,6 +196,32 @@ def test_the_unit_of_a_metric_scales_its_predictions_alone() -> None:
     np.testing.assert_allclose(other.predict(X), 100 * one.predict(X), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("rate", "n", "merges"), [(0.016, 200, 16), (0.93, 50, 9)])
+def test_merges_of_bad_luck_count_no_more_than_others(
+    rate: float, n: int, merges: int
+) -> None:
+    off = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        design = [np.zeros(2), np.eye(2), qmc.Sobol(2, seed=seed).random(16)]
+        X = np.vstack(design)[:merges]
+        bend = np.log(rate / (1 - rate)) - ((X - 0.6) ** 2).sum(axis=1)
+        y = rng.binomial(n, 1 / (1 + np.exp(-bend))) / n
+        found = fit(X, y, BOUNDED, "auto", stderr=np.sqrt(y * (1 - y) / (n - 1)))
+        off.append(found.predict(X).mean() - y.mean())
+
+    assert abs(np.mean(off)) < 0.05 * min(rate, 1 - rate)
+
+
+def test_a_merge_of_few_documents_widens_no_other_errors() -> None:
+    X, y = noisy_data(BOUNDED)
+    stderr, Z = np.full(len(y), 0.02), qmc.Sobol(2, seed=99).random(64)
+    alike = fit(X, y, BOUNDED, "auto", stderr=stderr).stderr(Z)
+    stderr[-1] *= 20
+
+    assert np.mean(fit(X, y, BOUNDED, "auto", stderr=stderr).stderr(Z) / alike) < 1.3
+
+
 def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth() -> None:
     Z = np.random.default_rng(9).uniform(size=(64, 2))
     errors: dict[bool, list[float]] = {False: [], True: []}
