@@ -313,6 +313,10 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "a private file": (lambda m: private(m / "chat_template.jinja"), "is a link to"),
     "a private file below": (lambda m: private(m / "a" / "x.jinja"), "is a link to"),
     "a vocabulary elsewhere": (edit_json(TOKENS, vocab="secret.txt"), "may name a"),
+    "a tokenizer elsewhere": (
+        edit_json(TOKENS, fast_tokenizer_files=["a/tokenizer.1.json/../../x"]),
+        "may name a file",
+    ),
     "arguments": (edit_json(TOKENS, init_inputs=["secret.txt"]), "may name a file"),
     "a vocabulary beside": (
         lambda m: special(m, vocab="secret.txt"),

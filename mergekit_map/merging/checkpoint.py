@@ -31,7 +31,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.merging.devices import needs_all_gpus
-from mergekit_map.models.facts import NO_TEKKEN
+from mergekit_map.models.facts import no_tekken
 from mergekit_map.models.files import (
     find_model,
     fingerprint,
@@ -39,7 +39,7 @@ from mergekit_map.models.files import (
     read_json_file,
 )
 from mergekit_map.models.references import models_with_adapter, referenced_models
-from mergekit_map.utils.files import cache_home, partial_folder, sha256, write_json
+from mergekit_map.utils.files import cache_home, partial_path, sha256, write_json
 
 
 def with_adapter_cache(merge: MergeConfig, options: MergeOptions) -> MergeOptions:
@@ -72,7 +72,8 @@ def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
         with FileLock(done.with_suffix(".lock")):  # workers begin at once
             if done.exists() and done.read_text() == identity:
                 continue
-            with partial_folder(cache / "adapter") as scratch:
+            with partial_path(cache / "adapter") as scratch:
+                scratch.mkdir()
                 merged = model.merged(
                     cache_dir=str(scratch),
                     trust_remote_code=options.trust_remote_code,
@@ -117,7 +118,7 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     options = options.model_copy(update={"write_model_card": False, "multi_gpu": False})
     models = [*map(ModelReference.parse, referenced_models(config))]
     ordered = patch.object(MergeConfiguration, "referenced_models", lambda _: models)
-    with _translate_errors(folder), ordered, _VOCABULARY_BY_ID, NO_TEKKEN:
+    with _translate_errors(folder), ordered, _VOCABULARY_BY_ID, no_tekken():
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         merge = MergeConfiguration.model_validate(dict(config))
@@ -210,14 +211,12 @@ def load_checkpoint(
 ) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase | None]:
     """Load a merged model for evaluation, and the tokenizer of a language model."""
     trust: dict[str, Any] = {"trust_remote_code": options.trust_remote_code}
-    files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
-    if not files:
+    if not (files := [*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
         raise MergeError(f"mergekit merged none of the tensors: {_OTHER_NAMES}")
     size = sum(file.stat().st_size for file in files)
     is_split = needs_all_gpus(size, str(options.device))
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, **trust)
-        loader = _loader(config)
+        loader = _loader(transformers.AutoConfig.from_pretrained(folder, **trust))
         model, report = loader.from_pretrained(
             folder,
             dtype="auto",
@@ -251,8 +250,7 @@ def _loader(config: transformers.PretrainedConfig) -> Any:
 
 def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
     """Refuse a checkpoint unlike its model, which transformers would fill at random."""
-    strange = sorted({*report["missing_keys"], *report["unexpected_keys"]})
-    if strange:
+    if strange := sorted({*report["missing_keys"], *report["unexpected_keys"]}):
         raise MergeError(
             f"{len(strange)} tensors, {strange[0]} among them, are in the merged "
             "checkpoint only or in the loaded model only, so what is measured would "

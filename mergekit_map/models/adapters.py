@@ -38,7 +38,7 @@ _MORE = (
 )
 
 # Starts that are subtracted from the weights of the base when peft loads the adapter.
-_CHANGE_THE_BASE = ("pissa", "olora", "corda")
+_CHANGE_THE_BASE = ("pissa", "olora", "corda", "loftq")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Adapter:
             return f"peft_type: {self.kind}"
         other = [name for name in self.whole if _OTHER.search(name)]
         more = [key for key in _MORE if getattr(self.settings, key, None)]
-        if str(self.settings.init_lora_weights).startswith(_CHANGE_THE_BASE):
+        if str(self.settings.init_lora_weights).lower().startswith(_CHANGE_THE_BASE):
             more.append("init_lora_weights")
         return next(iter([*more, *other]), None)
 
@@ -97,8 +97,10 @@ def read_adapter(files: ModelFiles) -> Adapter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of keys of a later peft
             settings = PeftConfig.from_pretrained(str(files.folder))
-        known = matrices if kind == "LORA" else ()
-        scales = {name: _scale(settings, name) for name in known}
+        known = matrices if kind == "LORA" else {}
+        if known and not all(name.startswith(_PREFIX) for name in files.headers()):
+            raise ValueError(f"not all its tensors are named {_PREFIX}...")
+        scales = {name: _scale(settings, name, known[name]) for name in known}
     except Exception as error:  # noqa: BLE001 - whatever its values make of it
         raise MergeError(
             f"peft cannot use {files.folder / 'adapter_config.json'}: "
@@ -107,7 +109,7 @@ def read_adapter(files: ModelFiles) -> Adapter:
     return Adapter(kind, settings, matrices, scales, whole)
 
 
-def _scale(settings: Any, name: str) -> float:
+def _scale(settings: Any, name: str, matrices: Mapping[str, TensorHeader]) -> float:
     """Return the factor of a product: alpha by rank, each of which has exceptions."""
     module = name.removesuffix(".weight")
 
@@ -115,6 +117,9 @@ def _scale(settings: Any, name: str) -> float:
         return exceptions.get(get_pattern_key([*exceptions], module), value)
 
     rank = setting(settings.r, settings.rank_pattern)
+    stacked = getattr(settings, "target_parameters", None)  # the ranks of experts
+    if "lora_A" in matrices and matrices["lora_A"].shape[:1] != (rank,) and not stacked:
+        raise ValueError(f"the rank of {name} is not {rank}")
     alpha = setting(settings.lora_alpha, settings.alpha_pattern)
     return alpha / (math.sqrt(rank) if settings.use_rslora else rank)
 
@@ -144,7 +149,9 @@ def check_adapter(
     if unfit:
         cause = f"its adapter changes {len(unfit)} tensors that {front} does not have, "
         cause += f"or has in other shapes ({some(unfit)})"
-        advice = "write the model it was trained on in front of the '+'"
+        advice = (
+            "write the model it was trained on, with all its tokens, before the '+'"
+        )
         yield Finding("adapter-modules", "error", cause, advice)
 
 
@@ -202,8 +209,7 @@ def with_adapter_bases(merge: MergeConfig, *names: str) -> MergeConfig:
     The base may have other ``names``, if it has moved. Adapters of other models stay
     alone; the check of the models reports them.
     """
-    base = merge.get("base_model")
-    if base is None:
+    if (base := merge.get("base_model")) is None:
         return merge
     bases = (base, *names)
     adapters = [m for m in referenced_models(merge) if m != base and _adapts(m, bases)]

@@ -103,22 +103,14 @@ class Family:
     @property
     def problems(self) -> list[Problem]:
         """List the errors, where the models stand in the configuration."""
-        return [
-            Problem(model.key, str(finding))
-            for model in self.models
-            for finding in model.findings
-            if finding.severity == "error"
-        ]
+        found = ((m, f) for m in self.models for f in m.findings)
+        return [Problem(m.key, str(f)) for m, f in found if f.severity == "error"]
 
     @property
     def warnings(self) -> list[str]:
         """List the warnings, which a search goes on in spite of."""
-        return [
-            f"warning: {model.name}: {finding}"
-            for model in self.models
-            for finding in model.findings
-            if finding.severity == "warning"
-        ]
+        found = ((m, f) for m in self.models for f in m.findings)
+        return [f"warning: {m.name}: {f}" for m, f in found if f.severity == "warning"]
 
 
 def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
@@ -166,6 +158,8 @@ def _look_at(model: InspectedModel, options: MergeOptions, *, download: bool) ->
     front = str(reference.model)
     try:
         files = find_model(front, weights=download)
+        if files.is_adapter:  # or it looks so without its weights
+            files = find_model(front)
         if files.is_adapter:
             trained_on = files.trained_on or "a model that it does not name"
             cause = f"{front} is a LoRA adapter of {trained_on}"
@@ -197,13 +191,20 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[F
             known = (weight.name, *(weight.aliases or ()))
             names |= {n: there for there in known if there in headers for n in known}
         model.adapter = model.adapter.renamed(names)
+        whole = model.adapter.whole
+        embedded = any(name.endswith("lora_embedding_A") for name in whole)
+        if model.facts.setting(_TIED) and (embedded or _HEAD in model.adapter.matrices):
+            cause = (
+                f"its adapter changes the head or the embeddings, which {front} ties"
+            )
+            advice = "merged, it would change both: train an adapter without them"
+            yield Finding("adapter-tied", "error", cause, advice)
         for embeddings in model.facts.vocabulary_tensors:  # a head, too, if tied
             headers.setdefault(_HEAD, headers[embeddings])
         yield from check_adapter(model.adapter, front, headers)
 
 
 def _measure(models: Sequence[InspectedModel], merge: MergeConfig) -> Figures | None:
-    """Measure the task vectors, and add the findings that follow from them."""
     base, facts = models[0], models[0].facts
     compared = {
         model.reference: weights
@@ -247,7 +248,6 @@ def _check_tokenizer(base: ModelFacts) -> Iterator[Finding]:
 
 
 def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
-    """List the tensors that mergekit asks for and a model lacks."""
     missing = [
         weight.name
         for weight in (_weights(model) if model.headers else ())
@@ -261,7 +261,6 @@ def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
 
 
 def _check_left_out(model: ModelFacts) -> Iterator[Finding]:
-    """List the tensors of a model that mergekit does not know."""
     known = {name for w in _weights(model) for name in (w.name, *(w.aliases or ()))}
     others = sorted(model.headers.keys() - known - {_HEAD})
     others = [name for name in others if not _CONSTANTS.search(name)]
@@ -305,7 +304,6 @@ def _check_layers(
 def _compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
-    """List the problems of merging a model with the base model, by cause."""
     has_base = merge.get("base_model") is not None  # else no task vectors
     if has_base and mine.setting(_TIED) and not base.setting(_TIED):
         cause = f"its head is its embeddings; {base.name} has a head of its own"
@@ -329,7 +327,6 @@ def _compare_models(
 
 
 def _selects_layers(merge: MergeConfig) -> bool:
-    """Whether the user says which layers of which model are merged."""
     return bool(merge.get("slices") or merge.get("modules"))
 
 
@@ -435,7 +432,6 @@ def _compare_ids(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Findin
 
 
 def _same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
-    """Whether rows of the embeddings are the same tokens, as far as is known."""
     if mine is None or base is None:
         return True
     common = mine.ids.keys() & base.ids.keys()

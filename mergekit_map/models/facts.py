@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from mergekit_map.utils.text import listed
 
 T = TypeVar("T")
 
-_LAYERS = re.compile(r"\bn(um)?_\w*(layers?|blocks|experts|labels)$")
+_LAYERS = re.compile(r"\b(n(um)?|(en|de)coder)_\w*(layers?|blocks|experts|labels)$")
 _MOST_LAYERS = 10_000  # where the tensors cannot be read
 _MOST_LABELS = 1 << 20
 # Files with a vocabulary: without one transformers loads no tokenizer.
@@ -36,12 +37,6 @@ _OTHER_HEADS = (
     *("QuestionAnswering", "MaskedLM"),
 )
 _SHOWN = 3  # of many names
-# Merges have no tekken.json, for which mistral_common would be taken where it is there.
-NO_TEKKEN = patch(
-    "transformers.models.auto.tokenization_auto._use_mistral_format",
-    lambda *_, **__: False,
-    create=True,  # the first transformers 5 had none
-)
 
 # An error makes the merge impossible or meaningless. A warning may make it worse than
 # expected. A note is good to know.
@@ -202,12 +197,21 @@ def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
+def no_tekken() -> AbstractContextManager[object]:
+    """Let no tekken.json have mistral_common read a tokenizer: merges have none."""
+    return patch(
+        "transformers.models.auto.tokenization_auto._use_mistral_format",
+        lambda *_, **__: False,
+        create=True,  # the first transformers 5 had none
+    )
+
+
 def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
     """Load the tokenizer of a model; None where there is none."""
     if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
         return None
     try:
-        with NO_TEKKEN:
+        with no_tekken():
             found = AutoTokenizer.from_pretrained(
                 folder, trust_remote_code=options.trust_remote_code
             )

@@ -200,10 +200,8 @@ class ModelFiles:
         """List the files of the weights; MergeError if any is missing or pickled."""
         index = self._index()
         single = f"{'adapter_' * self.is_adapter}{_SINGLE}"
-        names = sorted(set(index.values())) or [single]
-        paths = [self.folder / name for name in names]
-        missing = [path.name for path in paths if not path.is_file()]
-        if not missing:
+        paths = [self.folder / name for name in sorted(set(index.values())) or [single]]
+        if not (missing := [path.name for path in paths if not path.is_file()]):
             return paths
         raise MergeError(
             f"{self.folder} holds no weights ({missing[0]}); download or save again "
@@ -252,7 +250,7 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
     for path in _read_by_loaders(folder):
         target = Path(os.path.realpath(path))
         is_link = path.is_symlink() and path.suffix in _DESCRIPTIONS
-        if is_link and target.name != path.name and target.parent.name != "blobs":
+        if is_link and target.name != path.name and "blobs" not in target.parts[-3:-1]:
             # A merge would hold a copy of it, which may be published.
             raise MergeError(f"{path} is a link to {target}; copy what the model needs")
     _refuse_named_files(folder)
@@ -273,7 +271,8 @@ def _refuse_named_files(folder: Path) -> None:
     settings = read_json_or_nothing(folder / "tokenizer_config.json")
     special = read_json_or_nothing(folder / "special_tokens_map.json")
     odd = any(not key.endswith(("_token", "_tokens")) for key in special)
-    if odd or settings.get("init_inputs") or isinstance(settings.get("vocab"), str):
+    odd |= any(isinstance(settings.get(key), str) for key in ("vocab", "merges"))
+    if odd or settings.get("init_inputs") or settings.get("fast_tokenizer_files"):
         raise MergeError(f"the tokenizer of {folder} may name a file; save it again")
 
 
@@ -287,6 +286,8 @@ def _download(part: ModelPart, patterns: list[str], *, here: bool) -> Path:
             local_files_only=here,
         )
     except (HFValidationError, HTTPError, OSError) as error:
+        if place := getattr(error, "snapshot_path", None):
+            return Path(place)  # offline, without files that no merge may need
         why = f"the Hub does not give it: {first_line(error)}"
         check = "check name, network, HF_HUB_OFFLINE and login (hf auth login)"
         if isinstance(error, LocalEntryNotFoundError):

@@ -159,8 +159,7 @@ def short_names(models: list[str]) -> dict[str, str]:
     names = {}
     paths = {model: Reference.parse(model).parts[-1].names for model in models}
     for model, parts in paths.items():
-        depth = 2 if parts[-1] in _RESERVED else 1
-        name = _shortest_end(parts, paths.values(), depth)
+        name = _shortest_end(parts, paths.values(), 2 if parts[-1] in _RESERVED else 1)
         names[model] = f"{name}-model" if name in _RESERVED else name
     if len(set(names.values())) < len(names):
         return {model: model for model in paths}

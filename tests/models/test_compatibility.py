@@ -65,20 +65,13 @@ def inspected(
     download: bool = True,
     **merge: Any,
 ) -> Family:
-    entries = [{"model": str(model)} for model in models]
-    config = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(base),
-        "models": entries,
-        **merge,
-    }
+    config = {"merge_method": "task_arithmetic", "base_model": str(base), **merge}
+    config["models"] = [{"model": str(model)} for model in models]
     return inspect_models(config, options or MergeOptions(), download=download)
 
 
 def codes(inspection: Family) -> list[list[tuple[str, str]]]:
-    return [
-        [(f.code, f.severity) for f in model.findings] for model in inspection.models
-    ]
+    return [[(f.code, f.severity) for f in m.findings] for m in inspection.models]
 
 
 def edited(base: Path, folder: Path, **entries: Any) -> Path:
@@ -107,12 +100,8 @@ def test_a_head_that_no_language_model_has_is_an_error(
 
 
 def test_allowed_crimes_are_warnings(family: dict[str, Path], tmp_path: Path) -> None:
-    model = edited(
-        family["base"],
-        tmp_path / "model",
-        model_type="mistral",
-        rope_parameters={"rope_type": "default", "rope_theta": 5e5},
-    )
+    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
+    model = edited(family["base"], tmp_path / "model", model_type="mistral", **rope)
 
     plain = inspected(family["base"], model)
     allowed = inspected(family["base"], model, options=MergeOptions(allow_crimes=True))

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_a_file_that_a_loader_may_read_is_part_of_the_fingerprint(
         found.add(fingerprint(str(tmp_path / "copy")))
 
     assert len(found) == (3 if is_read else 1)
+
+
+@pytest.mark.parametrize("blob", ["m/blobs/05ab", "blobs/05/05ab", "secret"])
+def test_links_of_the_cache_of_the_hub_are_followed(blob: str, tmp_path: Path) -> None:
+    target, model = tmp_path / blob, tmp_path / "model"
+    for folder in (target.parent, model):
+        folder.mkdir(parents=True, exist_ok=True)
+    target.write_text("{}")
+    (model / "config.json").symlink_to(target)
+
+    is_refused = pytest.raises(MergeError, match="is a link to")
+    with is_refused if blob == "secret" else nullcontext():
+        find_model(str(model))
 
 
 def test_a_link_is_read_whatever_it_is_called(

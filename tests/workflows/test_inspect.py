@@ -334,6 +334,12 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
         "changes no weights",
     ),
     "rank": (edit_json("adapter_config.json", r="x"), "adapter", "peft cannot"),
+    "other rank": (edit_json("adapter_config.json", r=10**9), "adapter", "the rank of"),
+    "unread by peft": (
+        edit_adapter(lambda n, t: (n.removeprefix("base_model."), t)),
+        "adapter",
+        "are named base_model",
+    ),
     "gone": (remove("adapter_model.safetensors"), "adapter", "no weights"),
     "a whole model": (as_whole, "adapter", "'peft_type'"),
     "untrained": (
@@ -342,6 +348,20 @@ ADAPTERS: dict[str, tuple[Edit, str, str]] = {
         "does not differ from base",
     ),
 }
+
+
+@pytest.mark.filterwarnings("ignore:Setting .save_embedding_layers:UserWarning")
+@pytest.mark.parametrize("layer", ["lm_head", "embed_tokens"])
+def test_an_adapter_of_one_of_two_tied_layers_is_refused(
+    layer: str, base: Path, tmp_path: Path
+) -> None:
+    adapter = make_adapter(base, tmp_path / "adapter", 1, target_modules=[layer])
+    tied = shutil.copytree(base, tmp_path / "tied")
+    tie_embeddings(tied)
+
+    content = inspected(configure(tied, [f"{tied}+{adapter}"]))
+
+    assert "adapter-tied" in [f["code"] for f in content["models"][1]["findings"]]
 
 
 def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -> None:
