@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +18,6 @@ from pydantic import (
     SkipValidation,
     model_validator,
 )
-from typing_extensions import Self
 
 from mergekit_map.config.tasks import (
     MOST_TASKS,
@@ -96,7 +95,8 @@ class SearchSpec(Strict):
     and soup if the method cannot make them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
     """Hours of measuring, summed over workers, `holdout` aside. After the first design,
-    a merge is measured only if it and the points of the front fit into them."""
+    a merge is measured only if it and the points of the front fit into them. Not with
+    `bayesian`, `nested` or `refine: false`."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Bounds of all coefficients, or a pair for each; 0 and 1 where none is given."""
     seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
@@ -120,9 +120,7 @@ class SearchSpec(Strict):
     @property
     def refines(self) -> bool:
         """Whether merges are chosen one after the other, from earlier measurements."""
-        if self.refine is None:
-            return self.strategy == "map"
-        return self.refine
+        return self.strategy == "map" if self.refine is None else self.refine
 
     @model_validator(mode="after")
     def _keys_of_the_strategy(self) -> Self:

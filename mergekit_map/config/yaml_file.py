@@ -20,8 +20,11 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
 _MOST_VALUES = 20_000  # as read, aliases written out
 _MOST_LEVELS = 40
-# Control characters but tab and line ends; lone surrogates, which cannot be encoded.
-_UNUSABLE = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# Control characters but tab and line ends; marks that end or turn a line; lone
+# surrogates, which cannot be encoded.
+_UNUSABLE = re.compile(
+    r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _TAG = "tag:yaml.org,2002:"
 _TEXT = f"{_TAG}str"
 _NUMBERS = (f"{_TAG}int", f"{_TAG}float")

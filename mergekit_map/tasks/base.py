@@ -92,7 +92,6 @@ def modules_beside(module: ModuleType) -> dict[str, Path]:
 
 
 def _imported_words(file: Path) -> set[str]:
-    """List the names in the import statements of a file, without their dots."""
     try:
         nodes = [*ast.walk(ast.parse(file.read_bytes()))]
     except (SyntaxError, ValueError):
@@ -201,6 +200,8 @@ def separate_randomness() -> Iterator[None]:
             random.seed(0)
             np.random.seed(1234)  # noqa: NPY002
             torch.manual_seed(1234)
+            if "langdetect" in sys.modules:  # which seeds itself, by the system
+                sys.modules["langdetect"].DetectorFactory.seed = 0
             yield
     finally:
         random.setstate(python_state)

@@ -132,8 +132,7 @@ def installed_vllm() -> str | None:
 
 def require_vllm() -> str:
     """Return the version of vLLM; raise ConfigError if it is not installed."""
-    installed = installed_vllm()
-    if installed is None:
+    if (installed := installed_vllm()) is None:
         raise ConfigError(
             "vLLM is to generate the answers of some tasks, and is not installed; "
             "install it with pip install 'mergekit-map[vllm]', or write 'engine: hf' "

@@ -224,8 +224,7 @@ def _is_too_long(request: Any, lm: HarnessModel) -> bool:
     if request.request_type == GENERATED:
         text, options = request.args[:2]
         answer = normalize_gen_kwargs(options, lm.max_gen_toks)["max_gen_toks"]
-        room = lm.max_length - answer
-        if room <= 0:
+        if (room := lm.max_length - answer) <= 0:
             raise EvaluationError(
                 f"answers of up to {answer} tokens leave no room for a prompt in the "
                 f"{lm.max_length} positions of the model; lower max_gen_toks in a task "
@@ -258,9 +257,10 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
             f"lm-eval has no {task.spec.metric!r} of some of these documents, or gives "
             "them no weight, so that only all of them can be measured"
         )
+    stderr = None
     if documents is None or answers is None:
         stderr = _standard_error(task, samples)
-    else:
+    if stderr is None and answers is not None:
         weights = np.array(answers.weights)
         stderr = ratio_standard_error(np.array(answers.values) * weights, weights)
         if stderr is not None and answers.exponential:
@@ -309,7 +309,6 @@ def _evaluate(task: HarnessTask, lm: Any, places: Places | None) -> Mapping[str,
 
 
 def _read_samples(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:
-    """Return the samples that have the metric of the task, by the task's filter."""
     metric = task.spec.metric
     _, _, filter_name = task.reading.partition(",")
     samples = {}
@@ -373,8 +372,7 @@ def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
     errors, sizes = list[float](), list[int]()
     for leaf, found in samples.items():
         results = [sample[task.spec.metric] for sample in found]
-        error = _leaf_error(task.aggregation(leaf), results)
-        if error is None:
+        if (error := _leaf_error(task.aggregation(leaf), results)) is None:
             return None
         errors.append(error)
         sizes.append(len(found))

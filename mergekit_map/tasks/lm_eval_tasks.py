@@ -16,6 +16,7 @@ import copy
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ _RANGES: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), (1.0, None)),
     **dict.fromkeys(("bits_per_byte", "brier_score", "ter"), (0.0, None)),
 }
+# Tasks without a mark that evaluate answers, one of them by sympy.
+_EVALUATES = re.compile("robustness_math|longproc_countdown")
 # Where the documents come from; the documents themselves are in the fingerprint.
 _NOT_IDENTITY = {"dataset_path", "dataset_name", "dataset_kwargs", "custom_dataset"}
 
@@ -135,8 +138,8 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         with setting_up():
             build_requests(loaded, spec.limit)
         tasks = loaded["tasks"]
-        runs_code = any(  # sympy evaluates answers of the one without a mark
-            getattr(task, "UNSAFE_CODE", False) or "robustness_math" in name
+        runs_code = any(
+            getattr(task, "UNSAFE_CODE", False) or _EVALUATES.search(name)
             for name, task in tasks.items()
         )
         if runs_code and not spec.confirm_run_unsafe_code:
@@ -300,7 +303,7 @@ def with_documents(
 
 def same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:
     """Iterate over fixed documents, as a task does over its own."""
-    return iter(documents)
+    return iter(copy.deepcopy(documents))  # tasks may change theirs
 
 
 def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Metric]:
@@ -368,11 +371,8 @@ def _choose_reading(
             text += f"; or write {{preset: {subject}}}, which knows it"
         raise InvalidTask((), text)
     if spec.metric not in filters:
-        raise InvalidTask(
-            ("metric",),
-            f"lm-eval yields no metric {spec.metric!r} for {subject!r}; "
-            + nearest(spec.metric, filters),
-        )
+        text = f"lm-eval yields no metric {spec.metric!r} for {subject!r}; "
+        raise InvalidTask(("metric",), text + nearest(spec.metric, filters))
     names = filters[spec.metric]
     chosen = [name for name in names if spec.filter in (None, name)]
     if len(chosen) != 1:
@@ -402,8 +402,7 @@ def _describe_metric(
         )
     by_metric = [task.aggregation() for task in loaded["tasks"].values()]
     modules = {a[spec.metric].__module__ for a in by_metric if spec.metric in a}
-    is_own_of_lm_eval = modules == {metrics.__name__}
-    known = _RANGES.get(spec.metric) if is_own_of_lm_eval else None
+    known = _RANGES.get(spec.metric) if modules == {metrics.__name__} else None
     ends = spec.range or known or (None, None)
     return Metric(all(directions.values()), *ends, unit=spec.metric)
 

@@ -60,8 +60,7 @@ def load_tasks(
                 case PythonTask():
                     loaded[name] = load_function(name, spec, directory)
         except InvalidTask as error:
-            key = ("map", "tasks", name, *error.key)
-            problems.append(Problem(key, str(error)))
+            problems.append(Problem(("map", "tasks", name, *error.key), str(error)))
     return loaded, problems
 
 
@@ -173,7 +172,7 @@ def _check_value(metric: Metric, measurement: Measurement) -> None:
                 f"{number:g}: their squares would be no numbers; divide them"
             )
     lower, upper = metric.bounds
-    rounding = 1e-9 * abs(value)  # a perfect bleu is 100.00000000000004
+    rounding = 1e-6 * max(1.0, abs(value))  # a perfect bleu is 100.00000000000004
     if math.isfinite(value) and not lower - rounding <= value <= upper + rounding:
         raise EvaluationError(
             f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "
@@ -183,7 +182,6 @@ def _check_value(metric: Metric, measurement: Measurement) -> None:
 
 @contextlib.contextmanager
 def _located(name: str, model: Any) -> Iterator[None]:
-    """Add the names of task and model to an error."""
     try:
         yield
     except KeyboardInterrupt:

@@ -352,8 +352,7 @@ def _window_reason(model: PreTrainedModel, requests: Sequence[Request]) -> str |
         return "not all of its layers are of attention"
     longest = max((len(r.inputs) for r in requests), default=0)
     for key in ("sliding_window", "attention_chunk_size"):
-        window = getattr(config, key, None)
-        if window is not None and longest > window:
+        if (window := getattr(config, key, None)) is not None and longest > window:
             return f"{key} is {window}, and a request has {longest} tokens"
     return None
 

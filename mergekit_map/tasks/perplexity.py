@@ -215,8 +215,7 @@ def _make_stream(
     documents: Iterable[str], tokenizer: Any, max_length: int
 ) -> tuple[list[int], list[int]]:
     """Return the tokens, and the same as targets."""
-    prefix = tokenizer.bos_token_id
-    if prefix is None:
+    if (prefix := tokenizer.bos_token_id) is None:
         prefix = tokenizer.eos_token_id
     tokens, targets = list[int](), list[int]()
     for document in documents:

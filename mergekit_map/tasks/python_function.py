@@ -76,11 +76,8 @@ def load_function(
     function = vars(module).get(function_name)
     if not callable(function):
         routines = [key for key, one in vars(module).items() if inspect.isroutine(one)]
-        raise InvalidTask(
-            _KEY,
-            f"module {module_name!r} has no function {function_name!r}; "
-            + nearest(function_name, routines),
-        )
+        text = f"module {module_name!r} has no function {function_name!r}; "
+        raise InvalidTask(_KEY, text + nearest(function_name, routines))
     try:
         signature = inspect.signature(function)
         partial = "documents" in signature.parameters
@@ -180,7 +177,8 @@ def weight_checksum(model: torch.nn.Module) -> str:
     words, in about the time of reading it once. A change of one number, and an exchange
     of two, changes a sum.
     """
-    digest = hashlib.sha256()
+    # Buffers that are not stored, as of rotary embeddings, have a dtype, too.
+    digest = hashlib.sha256(repr([b.dtype for b in model.buffers()]).encode())
     for name, tensor in model.state_dict().items():
         if tensor.is_meta:  # offloaded
             continue

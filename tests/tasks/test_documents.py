@@ -50,10 +50,8 @@ def _files(folder: Path, documents: list[str]) -> None:
     write_generation(folder, draws=False)  # of which a part would draw others
     for name, by_size in {"by_size": True, "by_part": False}.items():
         metric = {"metric": "acc_norm", "weight_by_size": by_size}
-        tasks = {"group": name, "task": ["choices", "second"]}
-        write_yaml(
-            folder / f"{name}.yaml", {**tasks, "aggregate_metric_list": [metric]}
-        )
+        tasks = {"task": ["choices", "second"], "aggregate_metric_list": [metric]}
+        write_yaml(folder / f"{name}.yaml", {"group": name, **tasks})
 
 
 def by_id(answers: Answers) -> dict[int, tuple[float, float]]:
@@ -230,11 +228,7 @@ def test_a_function_may_give_a_number_for_each_document(
 
 @pytest.mark.parametrize(
     ("parameters", "partial"),
-    [
-        ("documents", True),
-        ("*, documents", True),
-        ("**options", False),
-    ],
+    [("documents", True), ("*, documents", True), ("**options", False)],
 )
 def test_a_function_with_documents_is_asked_for_some(
     bench: Bench, parameters: str, partial: bool

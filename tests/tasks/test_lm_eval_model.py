@@ -248,14 +248,9 @@ def test_documents_made_at_random_are_those_that_were_asked_about(bench: Bench) 
 @pytest.mark.slow
 def test_tasks_do_not_change_each_other(bench: Bench) -> None:
     write_choices(bench.folder)
-    specs = {
-        name: LmEvalTask.model_validate({**ACC, **options})
-        for name, options in {
-            "two": {"num_fewshot": 2},
-            "few": {"num_fewshot": 2, "limit": 5},
-            "none": {},
-        }.items()
-    }
+    two = {"num_fewshot": 2}
+    asked = {"two": two, "few": {**two, "limit": 5}, "none": {}}
+    specs = {n: LmEvalTask.model_validate({**ACC, **o}) for n, o in asked.items()}
     tasks, _ = load_tasks(specs, bench.folder)
     options: Any = {"batch_size": 8, "generations": {}}
     together = prepare_tasks(tasks, bench.model, bench.tokenizer, **options)

@@ -14,7 +14,12 @@ from task_files import write_choices, write_generation, write_rolling, write_yam
 
 from mergekit_map.config.tasks import PRESETS, LmEvalTask, PresetTask
 from mergekit_map.errors import InvalidTask
-from mergekit_map.tasks.lm_eval_tasks import HarnessTask, built_in_tasks, load_harness
+from mergekit_map.tasks.lm_eval_tasks import (
+    HarnessTask,
+    built_in_tasks,
+    load_harness,
+    same_documents,
+)
 from mergekit_map.types import Metric
 
 ACC = {"metric": "acc", "aggregation": "mean", "higher_is_better": True}
@@ -77,6 +82,14 @@ def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None
     task = load(folder, "choices.yaml", "acc", confirm_run_unsafe_code=True)
 
     assert task.spec.confirm_run_unsafe_code
+
+
+def test_a_task_that_changes_its_documents_finds_them_as_they_were() -> None:
+    documents = [(0, {"answers": ["a", "b"]})]
+    for _, document in same_documents(documents):
+        document["answers"].pop()
+
+    assert [*same_documents(documents)] == [(0, {"answers": ["a", "b"]})]
 
 
 CHOICES, EXACT = "choices.yaml", {"metric": "exact_match"}

@@ -23,16 +23,10 @@ from mergekit_map.tasks.loglikelihood import (
 )
 
 VOCABULARY = 97
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.4,  # so that what is seen decides
-    "pad_token_id": 0,
-}
+SIZES = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48}
+SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 0}
+SIZES |= {"max_position_embeddings": 256}
+SIZES["initializer_range"] = 0.4  # so that what is seen decides
 SOME_HEADS = {"num_key_value_heads": 2, "head_dim": 8}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 # Whether trees are read, and what makes the model.

@@ -40,13 +40,8 @@ def test_one_document_has_the_rolling_loglikelihood_of_lm_eval(
     result = measure(bench, [document], block=block)
 
     with quiet():
-        lm = HFLM(
-            pretrained=bench.model,
-            tokenizer=bench.tokenizer,
-            batch_size=3,
-            max_length=block,
-            add_bos_token=False,
-        )
+        options = {"batch_size": 3, "max_length": block, "add_bos_token": False}
+        lm = HFLM(pretrained=bench.model, tokenizer=bench.tokenizer, **options)
         request = Instance("loglikelihood_rolling", {}, (document,), 0)
         (expected,) = lm.loglikelihood_rolling([request])
     n_tokens = len(bench.tokenizer(document)["input_ids"])

@@ -65,23 +65,10 @@ def test_what_is_drawn_is_the_same_each_time_and_not_missed_elsewhere(
     assert torch.equal(torch.cat([drawn[0], drawn[2]]), expected)
 
 
-NO_NUMBERS = [
-    "pass",
-    "return 'a'",
-    "return torch.ones(1, 1)",
-    "return []",
-    "return [1, 'a']",
-    "return 1, 2, 3",
-    "return 1, -2",
-    "return None, 1",
-]
-HARMS = [
-    "model.lm_head.weight[0, 0] += 1e-3",
-    "model.lm_head.weight.data.neg_()",
-    "model.half()",
-    "model.resize_token_embeddings(500)",
-    "model.lm_head = torch.nn.Identity()",
-]
+NO_NUMBERS = ["None", "'a'", "torch.ones(1, 1)", "[]", "[1, 'a']", "1, 2, 3"]
+NO_NUMBERS += ["1, -2", "None, 1"]
+HARMS = ["lm_head.weight[0, 0] += 1e-3", "lm_head.weight.data.neg_()", "half()"]
+HARMS += ["resize_token_embeddings(500)", "lm_head = torch.nn.Identity()"]
 
 
 def test_an_edited_function_is_the_one_that_is_called(
@@ -116,8 +103,8 @@ def test_a_function_leaves_the_working_directory(bench: Bench) -> None:
         ("raise torch.OutOfMemoryError('full')", "full; lower batch_size"),
         ("raise ArithmeticError('no luck')", r"'mine' on .* ArithmeticError: no luck"),
         ("return 50", r"lie in \[0.0, 1.0\], got 50.*'range:'"),
-        *((code, r"task 'mine' .* must return a number") for code in NO_NUMBERS),
-        *((f"{harm}; return 1", r"'mine'.*changed the w.*copy") for harm in HARMS),
+        *((f"return {x}", r"task 'mine' .* must return a number") for x in NO_NUMBERS),
+        *((f"model.{x}; return 1", r"'mine'.*changed the w.*copy") for x in HARMS),
     ],
 )
 def test_a_function_that_fails_or_harms_has_no_value(
@@ -185,11 +172,7 @@ def test_the_folder_comes_last_on_the_path_after_importing(
         {"own_task.py": "from own_other import K", "own_other.py": "K = 1"},
         {"own_task.py": "import own_pack.deep", "own_pack/deep.py": "K = 1"},
         {"own_parts/own_task.py": "", "own_parts/__init__.py": "K = 1"},
-        {
-            "own_deep/in/own_task.py": "",
-            "own_deep/in/__init__.py": "",
-            "own_deep/__init__.py": "",
-        },
+        {"own_a/b/own_task.py": "", "own_a/b/__init__.py": "", "own_a/__init__.py": ""},
         {
             "own_lib/own_task.py": "from . import (\n    one,  # (first)\n    two,\n)",
             "own_lib/one.py": "K = 1",
