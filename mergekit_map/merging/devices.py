@@ -98,9 +98,7 @@ def free_memory(device: torch.device) -> int | None:
         reserved = torch.cuda.memory_reserved(device)
         kept = reserved - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
-    if device.type != "cpu":
-        return None
-    return int(psutil.virtual_memory().available)
+    return None if device.type != "cpu" else int(psutil.virtual_memory().available)
 
 
 def _device_in_words(device: str) -> str:
@@ -138,15 +136,13 @@ def choose_place(
     many bytes ``besides``.
     """
     if asked != "auto":
-        on_cpu = asked == "device" and device.type == "cpu"
-        return "memory" if on_cpu else asked
+        return "memory" if asked == "device" and device.type == "cpu" else asked
     if device.type == "cpu":
         return "mapped"
     free = free_memory(device)
     if free is None or n_bytes + besides <= (1 - _FOR_ACTIVATIONS) * free:
         return "device"
-    in_memory = _PINNED * n_bytes <= (free_memory(_HOST) or 0)
-    return "memory" if in_memory else "mapped"
+    return "memory" if _PINNED * n_bytes <= (free_memory(_HOST) or 0) else "mapped"
 
 
 @dataclass(frozen=True)
@@ -176,14 +172,11 @@ def _room(where: str, free: int | None, parts: Mapping[str, int]) -> Room:
 
 
 class _Bytes(NamedTuple):
-    """The sizes of a merge; a recording has them all."""
-
     held: int  # of base and task vectors, in the type that merges are computed in
     shipped: int  # of the merged model, in the type that it is written in
 
 
 def _bytes(space: MergeSpace, models: Sequence[Mapping[str, TensorHeader]]) -> _Bytes:
-    """Return the sizes of a merge of models with these headers."""
     template, dtype = space.template, space.template.get("dtype")
     copies = len(referenced_models(template))
     out_dtype = template.get("out_dtype") or dtype

@@ -134,8 +134,8 @@ def resident_merge(
     size = bytes_in_words(sum(file.stat().st_size for file in files))
     with stage(f"loading a model that takes the weights of each merge ({size})"):
         model, tokenizer = load_checkpoint(recorded.checkpoint, options)
-    missing = [name for name in recorded.replays if name not in model.state_dict()]
-    if missing:
+    model.name_or_path = model.config.name_or_path = ""  # that has other weights
+    if missing := [name for name in recorded.replays if name not in model.state_dict()]:
         raise MergeError(
             f"{len(missing)} tensors of the checkpoint, {missing[0]} among them, have "
             "another name or layout in the loaded model, so it cannot be merged in "
@@ -208,7 +208,6 @@ def _merged(
 
 
 def _stored(checkpoint: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a checkpoint, mapped into memory."""
     for file in sorted(checkpoint.glob("*.safetensors")):
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - no mapping

@@ -87,8 +87,7 @@ def recordable_method(name: str) -> str | None:
     if name.startswith(PREFIX):
         return name
     registered = {m.spec.name: m for m in merge_methods.registered_methods()}
-    twin = PREFIX + name
-    if twin in registered:
+    if (twin := PREFIX + name) in registered:
         return twin
     builtin = registered[name]
     if "weight" not in {p.name for p in builtin.spec.input_parameters}:

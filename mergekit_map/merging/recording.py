@@ -58,7 +58,6 @@ from mergekit_map.utils.progress import stage
 from mergekit_map.utils.recordings_cache import (
     CONTENTS,
     free_bytes,
-    lock_of,
     recordings_folder,
     remove_leftovers,
 )
@@ -104,7 +103,7 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
         if not is_whole(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             remove_leftovers()
-            with FileLock(lock_of(folder)):
+            with FileLock(folder.with_name(f".{folder.name}.lock")):
                 _record_anew(folder, space, options)
     except (OSError, RuntimeError) as error:  # the latter by torch on a full disk
         raise MergeError(
@@ -141,7 +140,6 @@ def is_whole(folder: Path) -> bool:
 
 
 def _written_files(folder: Path) -> dict[str, str]:
-    """Return what tells files apart."""
     paths = (p for p in folder.rglob("*") if p.is_file() and p.name != CONTENTS)
     return {path.relative_to(folder).as_posix(): _ends(path) for path in paths}
 

@@ -64,7 +64,9 @@ def reference_points(space: MergeSpace, layers: int | None = None) -> ReferenceP
     for label, merge in merges.items():  # other weights may be fixed, or shared
         if label not in weights or not _has_weights(space, merge, weights[label]):
             names[label] = ", ".join(f"{n} {w:g}" for n, w in merge.items())
-    corners = {names[k]: merge for k, merge in merges.items() if k not in own}
+    # There is no SLERP of a model alone where a tensor of it is that of the base.
+    made = [SOUP] if method == "multislerp" else [*merges]
+    corners = {names[k]: merges[k] for k in made if k not in own}
     others = {label: of for label, of in weights.items() if label not in own}
     return ReferencePoints(own, corners, linear, others)
 
@@ -128,8 +130,7 @@ def _is_that_model(
     if not _has_weights(space, merge, weights):
         return False
     config = space.config(merge)
-    elected = elects_signs(config["merge_method"])
-    if elected is None:
+    if (elected := elects_signs(config["merge_method"])) is None:
         return str(config["merge_method"]) == "linear"
     if label == BASE:
         return True

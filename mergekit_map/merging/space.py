@@ -141,8 +141,7 @@ def build_space(
         return None, [Problem(("merge_method",), text)]
     # From here on a method has the name of stock mergekit; its twin merges alike.
     template["merge_method"] = template["merge_method"].removeprefix(PREFIX)
-    coefficients = _coefficients(entries)
-    if not coefficients:
+    if not (coefficients := _coefficients(entries)):
         text = (
             "every model has a number as its weight, so nothing is searched; remove "
             "'weight' from the models whose weight is to be found"
@@ -152,23 +151,23 @@ def build_space(
     if problem is not None:
         return None, [problem]
     bounds, problems = _bounds(search, [c.name for c in kept])
-    problems += [Problem(c.places[0], wrong) for c in kept if (wrong := _wrong_name(c))]
+    parents = tuple(short_names([e.model for e in entries if e.weighted]).values())
+    wrong = ((c, _wrong_name(c, parents)) for c in kept)
+    problems += [Problem(c.places[0], why) for c, why in wrong if why]
     rest = (remainder.places, remainder.model) if remainder else ((), "")
-    parents = short_names([e.model for e in entries if e.weighted])
-    space = MergeSpace(template, kept, bounds, *rest, tuple(parents.values()))
+    space = MergeSpace(template, kept, bounds, *rest, parents)
     return (None if problems else space), problems
 
 
-def _wrong_name(coefficient: Coefficient) -> str | None:
+def _wrong_name(coefficient: Coefficient, parents: Sequence[str]) -> str | None:
     """Return why a coefficient cannot have its name, which is a column of tables."""
     name = coefficient.name
     if NO_LINE.search(name + coefficient.model) or len(name) > _LONGEST_NAME:
         return f"{name!r:.200} is no line of text; give it another name"
-    if name in RESERVED or _OF_A_TASK.search(name):
-        return (
-            f"{name!r} is a column of front.csv already; give the weight another name, "
-            "such as 'weight: w'"
-        )
+    is_another = name in parents and name != coefficient.model
+    if name in RESERVED or _OF_A_TASK.search(name) or is_another:
+        what = "another model" if is_another else "a column of front.csv already"
+        return f"{name!r} is {what}; give the weight another name, such as 'weight: w'"
     return None
 
 
@@ -304,10 +303,7 @@ def weight_table(
     slopes = {}
     for name in space.names:
         unit = _planned(bare.config({**zero, name: 1.0}), model_config, options)
-        slopes[name] = {
-            model: {t: weights[t] - origin[model][t] for t in weights}
-            for model, weights in unit.items()
-        }
+        slopes[name] = {m: {t: w[t] - origin[m][t] for t in w} for m, w in unit.items()}
     LoaderCache().loaders.clear()  # planning opens the models' files
     return WeightTable(constant, slopes)
 
@@ -337,10 +333,14 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         plan = _planned(space.config(coefficients), model_config, options)
         for c in space.coefficients:
             other = space.config({**coefficients, c.name: 0.25})
-            filtered = all("value" in place for place in c.places)
-            if filtered and plan == _planned(other, model_config, options):
-                text = f"no tensor has the weight {c.name!r}: its filter is in no name"
-                return [Problem(c.places[0], f"{text}, or another before it takes all")]
+            if plan == _planned(other, model_config, options):
+                text = (
+                    f"no tensor has the weight {c.name!r}: its filter is in no name, "
+                )
+                text += (
+                    "another before it takes all, or there are too few layers for it"
+                )
+                return [Problem(c.places[0], text)]
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
         text = f"mergekit cannot plan this: {errors.in_words(error)}"
         if "LoRA not merged" in text:  # it has no list of the tensors of such a model

@@ -265,7 +265,6 @@ def merge_schema() -> dict[str, Any]:
 
 
 def _weighted_methods() -> tuple[list[str], list[str]]:
-    """Return the methods that have a weight per model, and all their parameters."""
     specs = [
         method.spec
         for method in merge_methods.registered_methods()

@@ -59,8 +59,7 @@ def bayesian_round(
     X, measured = study.vectors(map(dict, merges)), study.utilities(merges.values())
     # Quadratics, as in the paper. A Gaussian process would go through the measurements
     # and have no errors there.
-    is_plain = study.search.surrogate == "quadratic"
-    surrogates = study.fit(known, "quadratic" if is_plain else "regularized")
+    surrogates = study.fit(known, "regularized")
     errors = squared_errors(measured, study.predict(surrogates, X))
     points = propose_points(X, errors, study.box, count, rng)
     return [("design", study.rounded(row)) for row in points]
@@ -163,7 +162,7 @@ def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:
     totals = np.zeros(len(measured))
     n_known = np.zeros(len(measured))
     for values, guesses in zip(measured.T, predicted.T, strict=True):
-        is_known = ~np.isnan(values)
+        is_known = np.isfinite(values)
         n_known += is_known
         variance = values[is_known].var() if is_known.any() else 0.0
         if variance > 0:

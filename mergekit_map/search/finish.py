@@ -80,8 +80,7 @@ def end_search(
     that were fitted to ``known``. Predictions are those of a fit that has ``others``,
     too: what earlier searches measured for other choices or budgets.
     """
-    fitted = surrogates or study.fit(known)
-    end = _End(study, anchors, measure_all, list(known), fitted)
+    end = _End(study, anchors, measure_all, [*known], surrogates or study.fit(known))
     rows, selected = end.choose(end.shown_front())
     end.take(others())
     return StudyResult(end.surrogates, [study.rounded(row) for row in rows], selected)
@@ -89,8 +88,6 @@ def end_search(
 
 @dataclass(eq=False)
 class _End:
-    """The measurements and surrogates while a search ends."""
-
     study: Study
     anchors: Anchors
     measure_all: MeasureAll
@@ -232,9 +229,6 @@ def with_recommended(front: Front) -> Front:
 
 
 def _anchors_on_disk(study: Study, log: Sequence[Evaluation]) -> tuple[Merge, ...]:
-    """Return the reference points that are no merges of the search."""
-    if (part := study.on_disk) is None:
-        return ()
     return tuple(
         Merge(
             label=label,
@@ -243,6 +237,7 @@ def _anchors_on_disk(study: Study, log: Sequence[Evaluation]) -> tuple[Merge, ..
             predicted=dict.fromkeys(study.tasks, UNKNOWN),
             measured=measured_at(part, linear.weights, log),
         )
+        for part in study.parts[1:]
         for label, linear in study.linear.items()
     )
 

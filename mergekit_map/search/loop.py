@@ -49,8 +49,7 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
         if rounds and study.search.refines:
             with suppress(DesignError):  # too many measurements failed
                 surrogates = study.fit(latest)
-        planned = next_round(study, rounds, latest, surrogates)
-        if not planned:
+        if not (planned := next_round(study, rounds, latest, surrogates)):
             break
         if not rounds:
             # Raises where a limit cannot be computed, before the design is measured.

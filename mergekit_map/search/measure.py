@@ -116,8 +116,7 @@ def _coming_requests(
         if asks_all or task in subsets:
             subset = None if asks_all else subsets[task]
             ids = None if subset is None else subset.ids
-            merge = tuple(coefficients.items())
-            wanted.append(MeasurementRequest(merge, task, ids))
+            wanted.append(MeasurementRequest(tuple(coefficients.items()), task, ids))
     return wanted
 
 

@@ -54,6 +54,7 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
     measure(study, first_candidates(study), evaluate, log)
     known = matching(study, log)
     anchors = reference_values(study, known, log)
+    Request(study.select, study.tasks, anchors).limits()  # raises before the pairs
     merges = _single_models(study)  # of each group, by its label
     grouping = Grouping(study, anchors, Anchors.measured(merges, known))
     while True:
@@ -173,11 +174,7 @@ def first_candidates(study: Study) -> list[Candidate]:
 
 
 def _single_models(study: Study) -> dict[str, dict[str, float]]:
-    """Map every coefficient to the merge that has it alone at 1."""
-    return {
-        name: {other: float(other == name) for other in study.bounds}
-        for name in study.bounds
-    }
+    return {n: {o: float(o == n) for o in study.bounds} for n in study.bounds}
 
 
 class Grouping:
@@ -202,8 +199,7 @@ class Grouping:
 
     def next_pair(self) -> Pair:
         """Choose two groups to merge: the next of the order given, or the closest."""
-        order = self._study.search.order
-        if order is None:
+        if (order := self._study.search.order) is None:
             every = itertools.combinations(self._groups, 2)
             return min(every, key=lambda pair: abs(pair[0].loss - pair[1].loss))
         by_models = {frozenset(members(group.order)): group for group in self._groups}
@@ -255,8 +251,7 @@ class Grouping:
         for column, (task, metric) in enumerate(study.tasks.items()):
             if task in tasks and task in limits:
                 best = np.nanmax(self._singles[:, column], initial=-np.inf)
-                missing = metric.utility(limits[task].value) - best
-                if missing <= 0:
+                if (missing := metric.utility(limits[task].value) - best) <= 0:
                     reached = best + missing / len(limits) / (len(self._groups) - 1)
                     within[task] = float(metric.sign * reached)
         return within

@@ -115,11 +115,12 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     # Only merges within the bounds are fitted.
     fitted = int(study.contains(points).sum())
     if fitted < needed:
+        other = ", or set another surrogate" if is_quadratic else ""
         raise DesignError(
             f"a surrogate ({study.search.surrogate}) in {len(study.bounds)} "
             f"coefficients needs {needed} merges within the bounds, but only {fitted} "
             f"of {len(points)} evaluations would be; allow at least {needed - fitted} "
-            "more, or set another surrogate"
+            f"more{other}"
         )
     return study.candidates(points)
 
@@ -127,14 +128,11 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
 def wanted_evaluations(study: Study) -> int:
     """Return the requested evaluations, or a default; with hours many times that."""
     times = 1 if study.search.hours is None else _TIMES
-    default = 2 * n_quadratic_terms(len(study.bounds))
-    return study.search.evaluations or times * default
+    return study.search.evaluations or times * 2 * n_quadratic_terms(len(study.bounds))
 
 
 @dataclass(frozen=True, eq=False)
 class _Outlook:
-    """Predictions for some merges."""
-
     points: FloatArray  # (k, d)
     Y: FloatArray  # (k, m) larger is better
     stderr: FloatArray  # (k, m)
@@ -216,7 +214,7 @@ def n_quiet_rounds(rounds: Rounds, known: Sequence[Evaluation]) -> int:
     count = 0
     for index in reversed(range(1, len(rounds))):
         keys = {merge_key(c) for _, c in rounds[index]}
-        tested = [e for e in known if e.key[0] in keys and not e.failed]
+        tested = [e for e in known if e.key[0] in keys]
         if not tested or not all(_came_true(e, known) for e in tested):
             break
         count += 1
@@ -224,8 +222,7 @@ def n_quiet_rounds(rounds: Rounds, known: Sequence[Evaluation]) -> int:
 
 
 def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
-    foretold = tested.foretold
-    if foretold is None or foretold.value is None:
+    if (foretold := tested.foretold) is None or foretold.value is None:
         return False
     values = [e.value for e in known if e.task == tested.task and not e.failed]
     # What is measured on some documents is off by itself.

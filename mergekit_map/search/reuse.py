@@ -200,7 +200,7 @@ def _header_problems(columns: Sequence[str], study: Study) -> Iterator[str]:
     for name, count in Counter(columns).items():
         if name not in known:
             close = nearest(name[:LONGEST_TASK], [*study.tasks, *known])
-            yield f"{name}: there is no such column; {close}"
+            yield f"{name or 'a nameless one'}: there is no such column; {close}"
         if count > 1:
             value = f"; the task's is {name} value" if name in study.tasks else ""
             yield f"{name}: several columns hold it; remove all but one{value}"
@@ -220,9 +220,10 @@ def _row_type(study: Study) -> type[BaseModel]:
     for task, metric in study.tasks.items():
         least, most = metric.bounds
         value = Annotated[Finite, Field(ge=max(least, -LARGEST), le=min(most, LARGEST))]
+        error = Annotated[Stderr, Field(le=min(most - least, LARGEST))]
         columns |= {
             f"{task} value": (value | None, None),
-            f"{task} stderr": (Stderr | None, None),
+            f"{task} stderr": (error | None, None),
             f"{task} n": (Count, 0),
         }
     columns |= dict.fromkeys(study.bounds, (Finite, ...))

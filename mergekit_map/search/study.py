@@ -94,10 +94,9 @@ class Study:
     @property
     def linear(self) -> dict[str, LinearMerge]:
         """Return the reference points that are no merges of the search, by label."""
-        if (part := self.on_disk) is None:
-            return {}
         return {
             label: LinearMerge(merge=part.merge, weights=dict(weights))
+            for part in self.parts[1:]
             for label, weights in part.anchors.items()
         }
 
@@ -216,8 +215,7 @@ class Study:
         predict = partial(self.predict, surrogates)
         request = Request(self.select, self.tasks, anchors)
         if self.select.index is None:
-            scalarization = request.scalarization()
-            best = scalarized_optimum(predict, self.box, front, scalarization)
+            best = scalarized_optimum(predict, self.box, front, request.scalarization())
             if best is not None:
                 return np.vstack([front, best]), len(front)
         return front, choose(request, predict(front))

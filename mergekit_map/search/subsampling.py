@@ -104,8 +104,6 @@ def draw_subset(
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """A regression of the scores of a merge on those of the references."""
-
     value: float  # mean over all documents
     left_out: FloatArray  # (n,) weighted residuals, each of a fit without its document
     freedom: float  # degrees of freedom of the residuals

@@ -84,8 +84,7 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
         content["base_model"] = base
     content["models"] = [{"model": model} for model in merge.models]
     if merge.density is not None or merge.method in _SPARSE:
-        density = merge.density or _SPARSE[merge.method]
-        content["parameters"] = {"density": density}
+        content["parameters"] = {"density": merge.density or _SPARSE[merge.method]}
     folder = Path(str(Reference.parse(base or merge.models[0]).model))
     known = read_json_or_nothing(folder / "config.json")
     usual = known.get("dtype") or known.get("torch_dtype") or _USUAL_DTYPE
@@ -126,7 +125,9 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
         models = [str(entry["model"]) for _, entry, _ in walk_entries(file.merge)]
     except (AttributeError, KeyError, TypeError):
         models = []
-    tuned = [m for m in dict.fromkeys(models) if m != file.content.get("base_model")]
+    base, method = map(file.content.get, ("base_model", "merge_method"))
+    # A linear merge weighs its base, too, which gives it the tokenizer.
+    tuned = [m for m in dict.fromkeys(models) if m != base or method == "linear"]
     if not tuned:
         raise ConfigError(
             f"{path}: 'models:' with a 'model:' each was expected, as mergekit-yaml "
@@ -202,7 +203,6 @@ def _task_names(texts: Iterable[str]) -> list[str]:
 
 
 def _base_of_adapters(models: Iterable[str]) -> str | None:
-    """Return the base model of all these, if they are local adapters of one."""
     paths = [Path(model, "adapter_config.json") for model in models]
     named = [read_json_or_nothing(path).get(_BASE_KEY) for path in paths]
     same = named[:1] * len(named) == named
