@@ -32,7 +32,7 @@ _COMMANDS = {
     "browse": ("select", "Walk along the front in the terminal; choose, merge, chat."),
     "merge": ("select", "Write the chosen merge as a checkpoint, and measure it."),
     "push": ("push", "Upload a merge to the Hub, private unless told otherwise."),
-    "report": ("report", "Write one HTML page and pictures of a search."),
+    "report": ("report", "Write one HTML page of a search, or of several."),
     "compare": (
         "report",
         "Run other search methods too, and compare: the tables of the MAP paper.",
@@ -48,8 +48,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = f"{__package__}.commands.{_COMMANDS[cmd_name][0]}"
-        commands = importlib.import_module(module)
-        command: click.Command = getattr(commands, cmd_name)
+        command: click.Command = getattr(importlib.import_module(module), cmd_name)
         return command
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:

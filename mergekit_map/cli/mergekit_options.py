@@ -36,7 +36,10 @@ _TYPES = {
     "lora_merge_dtype": click.Choice(DTYPES),
 }
 _MORE_FLAGS = {"verbosity": ["--verbose"], "quiet": ["-q"]}  # as on other commands
-_SHOWN = {"quiet", "verbosity"}  # in the help of each command
+_SHOWN = {  # in the help of each command
+    "quiet": "Print nothing but the path of what was written, and errors.",
+    "verbosity": "Show the details of the answer, and what is done meanwhile.",
+}
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _IMPORTED_LATE = ("torch", "transformers", "mergekit.common")
 
@@ -70,6 +73,7 @@ def _mergekit_params() -> list[click.Parameter]:
         param.opts += _MORE_FLAGS.get(param.name, [])
         param.type = _TYPES.get(param.name, param.type)
         param.hidden = param.name not in _SHOWN
+        param.help = _SHOWN.get(param.name, param.help)
     help_option = click.Option(
         ["--help-mergekit"],
         is_flag=True,
@@ -151,7 +155,6 @@ def _parse_number(value: str | int) -> int:
 
 
 def _run_mergekit_options() -> dict[str, Any]:
-    """Run the file of mergekit that declares its options; return what it defines."""
     package = importlib.util.find_spec("mergekit")
     path = Path(str(package and package.origin)).with_name("options.py")
     namespace = {"__builtins__": {**vars(builtins), "__import__": _import}}

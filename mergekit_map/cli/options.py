@@ -177,7 +177,7 @@ workers_option = click.option(
     type=_parse_workers,
     help="Measure with N processes, which share the GPUs or the threads of the CPU; or "
     "with a Ray cluster, a worker for each GPU (ray:4 for four). On CPUs, "
-    "results do not depend on N.",
+    "only rounding depends on N.",
 )
 
 

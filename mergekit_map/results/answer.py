@@ -129,8 +129,7 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
     weights, select = Request.of(front).task_weights(), front.select
     counted = [task for task, weight in weights.items() if weight > 0]
     within = " within the limits" if select.require else ""
-    excluded = not keep_limits(front, front.measured_points).all()
-    if excluded and not within:
+    if not keep_limits(front, front.measured_points).all() and not within:
         rivals = listed(map(called, select.rivals or [BASE]))
         within = f" that is nowhere worse than {rivals}"
     verb = "beats"
@@ -243,7 +242,7 @@ def _counted(front: Front, counts: Mapping[str, int]) -> str:
 
 def share_in_words(share: float | None) -> str:
     """Write ``84 %``; a dash where no parent gains anything."""
-    return "-" if share is None else f"{round(100 * share)} %"
+    return "-" if share is None else f"{100 * share:z.0f} %"
 
 
 def value_in_words(reading: Reading) -> str:

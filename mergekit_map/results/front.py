@@ -6,14 +6,14 @@ Notation: ``k`` merges, ``m`` tasks. In arrays, larger is better.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
-from typing_extensions import Self, TypeAliasType
+from typing_extensions import TypeAliasType
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.config.tasks import CALLED, rising
+from mergekit_map.config.tasks import CALLED, MOST_TASKS, rising
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
     AS_GIVEN,
@@ -247,19 +247,19 @@ class HoldoutEvaluation(Frozen):
 class Front(Record):
     """A finished search: its front, its reference points, and the chosen point."""
 
-    coefficients: dict[Line, tuple[float, float]]
+    coefficients: dict[Line, tuple[float, float]] = Field(min_length=1)
     """The searched coefficients with their bounds."""
     groups: dict[Line, Coefficients] = Field(default_factory=dict)
     """With nested MAP: the merges whose weights the surrogates take."""
     order: Order | None = None
     """With nested MAP: the order of the pairs."""
-    tasks: dict[Line, Task] = Field(min_length=1)
+    tasks: dict[Line, Task] = Field(min_length=1, max_length=MOST_TASKS)
     """The measured tasks."""
     surrogate: SurrogateKind = "quadratic"
     """The kind of the fits."""
     selected: int = Field(ge=0)
     """Index of the chosen point."""
-    points: tuple[Merge, ...] = Field(min_length=1)
+    points: tuple[Merge, ...] = Field(min_length=1, max_length=10_000)
     """The front, worst on the first task first; last, other merges that were tried."""
     recommended: tuple[int, ...] = ()
     """Indices of the measured points that no measured merge of the search dominates."""

@@ -74,10 +74,7 @@ class Anchors:
         """
         merges = by_merge(e for e in evaluations if not e.failed)
         measured = {label: merges.get(merge_key(c), {}) for label, c in anchors.items()}
-        values = {
-            label: {task: evaluation.value for task, evaluation in tasks.items()}
-            for label, tasks in measured.items()
-        }
+        values = {k: {t: e.value for t, e in of.items()} for k, of in measured.items()}
         noise = {task: e.stderr or np.nan for task, e in measured.get(BASE, {}).items()}
         return cls(values, noise=noise)
 
@@ -155,8 +152,7 @@ class Request:
         """Return the limits of single tasks; raises as ``limits``."""
         limits = {}
         for task, required in (self.select.require or {}).items():
-            share = share_of(required)
-            if share is None:
+            if (share := share_of(required)) is None:
                 self._refuse_missing_percent(task, float(required))
                 limits[task] = Limit(float(required))
             else:
@@ -213,10 +209,8 @@ class Request:
         values, errors = self.anchors.values, self.anchors.errors
         for rival in self.select.rivals:
             if rival not in values:
-                raise ConfigError(
-                    f"not_worse_than: there is no {rival!r} to compare with; "
-                    + nearest(rival, values)
-                )
+                text = f"not_worse_than: there is no {rival!r} to compare with; "
+                raise ConfigError(text + nearest(rival, values))
             for task, metric in self.metrics.items():
                 if task not in values[rival]:
                     raise ConfigError(
@@ -334,7 +328,7 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
             word = "least" if metric.higher_is_better else "most"
             number = f"{limits[task].value:.4g} {metric.unit}".rstrip()
             limit = ", ".join(filter(None, (number, limits[task].source)))
-            how = f"{short[column]:.2g} short"
+            how = f"{short[column]:.4g} short"
             missed.append(f"{task} at {word} {limit} ({value}, {how})")
         elif behind[column] > 0:
             limit = f"{task} not worse than {listed(select.rivals)}"
@@ -358,7 +352,7 @@ def reason(front: Front) -> str:
         text = "Every measured merge is worse than the base on some task"
         return f"{text}; the {merge} is the nearest."
     weights = Request.of(front).task_weights()
-    counted = listed(f"{task} counts {w:.2g}" for task, w in weights.items())
+    counted = listed(f"{task} counts {w:g}" for task, w in weights.items())
     what = f"for its sum of gains on {listed(weights)}"
     if select.prefer is not None:
         what = f"for its weighted sum of gains ({counted})"
@@ -389,7 +383,7 @@ def limits_in_words(front: Front) -> str:
     where = _on_held_out_too(front)
     short = shortfall(front, np.array([front.selected]))[0]
     if missed := [
-        f"{amount:.2g} short of its limit on {task}"
+        f"{amount:.4g} short of its limit on {task}"
         for task, amount in zip(metrics, short, strict=True)
         if amount > 1e-4 * abs(chosen.measured[task].value or 0)  # 4 digits are shown
     ]:

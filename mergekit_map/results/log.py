@@ -73,10 +73,9 @@ Key: TypeAlias = tuple[MergeKey, str]  # with the task
 
 
 def _measured_value(value: Any, info: ValidationInfo) -> Any:
-    if value is None:
-        return math.nan  # nothing could be measured
-    nothing = info.mode == "python" and not math.isfinite(value)  # null in a log
-    if isinstance(value, int | float) and not (nothing or abs(value) <= LARGEST):
+    if value is None or (info.mode == "python" and not math.isfinite(value)):
+        return math.nan  # nothing could be measured, which is null in a log
+    if isinstance(value, int | float) and not abs(value) <= LARGEST:
         raise ValueError(f"a number of at most {LARGEST:g}, or null, is wanted")
     return value
 

@@ -20,11 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
-from typing_extensions import Self
 
 from mergekit_map.optimize.scalarization import TIE
 from mergekit_map.results.records import Frozen, Stderr
@@ -90,9 +89,8 @@ def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
     drawn by themselves, so that their variances add up.
     """
     parts = [U[:, strata == part] for part in np.unique(strata)]
-    influences = [*map(_answer_influence, parts)]
-    pairs = [*zip(parts, influences, strict=True)]
-    n_answers = sum(V.shape[1] for V, influence in pairs if influence is not None)
+    pairs = [(V, _answer_influence(V)) for V in parts]
+    N = sum(V.shape[1] for V, influence in pairs if influence is not None)
     variances = np.zeros((len(U), len(U)))
     for V, influence in pairs:
         n = V.shape[1]
@@ -100,7 +98,6 @@ def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
         squares = np.array([np.square(V - row).sum(axis=1) for row in V])
         variance = squares.reshape(variances.shape) * n / (n - 1)
         if influence is not None:  # each part has its share of the pseudo-answers
-            N = n_answers
             pseudo_answers = influence**2 * (1 - np.eye(len(V))) * n / N
             variance = (variance * (N - 1) / N + pseudo_answers) * (N / (N + 2)) ** 2
         variances += variance

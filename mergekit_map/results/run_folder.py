@@ -15,10 +15,9 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
-from typing_extensions import Self
 
 from mergekit_map._version import __version__
 from mergekit_map.config.schema import SearchSpec, SelectSpec
@@ -83,7 +82,7 @@ class RunFolder:
         self.chosen_recipe = path / "recipe.yml"
         self.soup_recipe = path / "recipes" / "soup.yml"
         # Of what users need not open; earlier versions had no such folder.
-        marks = ("manifest.json", "search.json", "evaluations.jsonl", _LOCK)
+        marks = ("manifest.json", "search.json", _LOCK)
         old = any((path / name).exists() for name in marks)
         new = path / STATE
         self.state = state = path if old and not new.exists() else new

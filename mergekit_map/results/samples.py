@@ -60,8 +60,6 @@ def _checked(answers: Answers) -> Answers:
 
 
 class _Measured(Frozen):
-    """A measurement without its scores."""
-
     value: Finite | None
     stderr: Stderr | None
     n: int = Field(ge=0)
@@ -237,8 +235,7 @@ def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | 
     influences = slope * weights * residuals / weights.sum()
     if not np.isfinite(influences).all():
         return None
-    items = tuple(zip(names.tolist(), answers.ids, strict=True))
-    return Itemised(items, influences)
+    return Itemised(tuple(zip(names.tolist(), answers.ids, strict=True)), influences)
 
 
 def compare_items(known: Sequence[Itemised | None]) -> Differences | None:

@@ -62,8 +62,7 @@ def choose_measured(front: Front) -> Front:
     if select.index is not None or not len(points):
         return front
     violation = excess(front, measured).max(axis=1)
-    allowed = measured[violation <= 0]
-    candidates = np.intersect1d(points, allowed)
+    candidates = np.intersect1d(points, measured[violation <= 0])
     if not len(candidates):
         nearest = int(violation[: len(points)].argmin())
         if np.isinf(violation[nearest]):  # as standard errors are not known
@@ -113,8 +112,7 @@ def advice(front: Front) -> str:
     unbeaten = anchors[keep_limits(front, anchors) & ~beaten]
     if not len(unbeaten):
         return MERGE
-    base = front.anchor_index(BASE)
-    if base is not None and base in unbeaten:
+    if (base := front.anchor_index(BASE)) is not None and base in unbeaten:
         better = unbeaten[_beats(front, unbeaten, base)]
         unbeaten = better if len(better) else np.array([base])
     sums = _with_sum(front, unbeaten, unbeaten).Y[:, -1]
@@ -144,8 +142,7 @@ def _beats(
 
     They are compared by the ``values`` of another front, if it has other documents.
     """
-    better = _with_sum(front, first, second, values).better
-    return np.asarray(better.any(axis=1))
+    return np.asarray(_with_sum(front, first, second, values).better.any(axis=1))
 
 
 def _values(front: Front) -> FloatArray:

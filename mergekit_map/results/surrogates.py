@@ -131,7 +131,6 @@ def fit_again(front: Front, evaluations: Iterable[Evaluation]) -> dict[str, Surr
 
 
 def _agree_with_front(front: Front, surrogates: Surrogates) -> bool:
-    """Whether surrogates predict the values of a front, far within their errors."""
     X = locate_in(front, (point.coefficients for point in front.points))
     Y = [[one.value for one in row.values()] for row in predict(surrogates, X)]
     signs = [metric.sign for metric in front.metrics.values()]

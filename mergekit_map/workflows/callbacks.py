@@ -111,8 +111,7 @@ class CallbackList(Listener):
         """Forward a measurement that starts, with the count of the search."""
         if self._total is not None:
             done = len(self._done)
-            total = max(self._total, done + 1)
-            progress = replace(progress, done=done, total=total)
+            progress = replace(progress, done=done, total=max(self._total, done + 1))
         self.tell(lambda one: one.on_progress(progress))
 
     def on_measured(self, evaluation: Evaluation) -> None:
@@ -138,7 +137,7 @@ class CallbackList(Listener):
             try:
                 event(one)
             except Exception as error:  # noqa: BLE001 - of others; hours are at stake
-                self._callbacks.remove(one)
+                self._callbacks = [c for c in self._callbacks if c is not one]
                 text = f"{type(one).__name__} failed ({in_words(error)})"
                 _logger.warning(
                     "the callback %s and is left out from now on; the search goes on",
@@ -174,7 +173,10 @@ def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
         stopped = error  # a name that outlives this clause
         events.tell(lambda one: one.on_stop(stopped))
         # A notebook keeps the last error, which would keep the models in memory.
-        traceback.clear_frames(error.__traceback__)
+        cause: BaseException | None = error
+        while cause is not None:
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__cause__
         raise
     finally:
         _RUNNING.release()

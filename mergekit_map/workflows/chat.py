@@ -72,8 +72,6 @@ class ChatModel:
 
 
 class _Streamer(transformers.TextStreamer):
-    """Streams finished words, and keeps them."""
-
     def __init__(self, tokenizer: Any, emit: Callable[[str], None]) -> None:
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
         self._emit, self.text = emit, ""

@@ -132,7 +132,6 @@ def _merge(
 def _with_measured(
     project: Project, selection: Selection, searched: Merge, run: RunFolder
 ) -> Front:
-    """Return the front of the run folder with the measurements of the selection."""
     front = run.read_front().with_point(selection.index, searched)
     evaluations = list(read_log(run.log))
     front = with_differences(front, run, evaluations)

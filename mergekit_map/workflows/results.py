@@ -89,7 +89,7 @@ class Merged(FrontResult):
 
     def _repr_html_(self) -> str:
         shown = front_html(self.front, str(self.path))
-        return shown + folded("the same checkpoint with mergekit alone", self.command)
+        return shown + folded("the same tensors with mergekit alone", self.command)
 
 
 def read_run(run: StrPath) -> Run:

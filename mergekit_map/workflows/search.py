@@ -133,18 +133,15 @@ def _project_for(
 def _started_pool(
     workers: int | str | WorkerPool | None,
 ) -> AbstractContextManager[WorkerPool | None]:
-    """Return a context with the requested workers; it stops those that it starts."""
-    if isinstance(workers, int) and workers < 1:
-        raise ConfigError(f"workers: a number from 1 was expected, got {workers}")
-    if isinstance(workers, int):
-        return process_pool(workers)
-    if isinstance(workers, str):
-        found = re.fullmatch(r"ray(?::([1-9][0-9]*))?", workers)
-        if found is None:
-            text = f"a number, 'ray' or 'ray:4' was expected, got {workers!r}"
-            raise ConfigError(f"workers: {text}")
-        return ray_pool(int(found[1]) if found[1] else None)
-    return nullcontext(workers)
+    if isinstance(workers, WorkerPool | None):
+        return nullcontext(workers)
+    found = re.fullmatch(r"([1-9][0-9]*)|ray(?::([1-9][0-9]*))?", str(workers))
+    if found is None:
+        text = f"a number from 1, 'ray' or 'ray:4' was expected, got {workers!r}"
+        raise ConfigError(f"workers: {text}")
+    if found[1]:
+        return process_pool(int(found[1]))
+    return ray_pool(int(found[2]) if found[2] else None)
 
 
 def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
@@ -228,7 +225,6 @@ def _search_plan(
     project: Project, study: Study, folder: RunFolder, ahead: Forecast
 ) -> SearchPlan:
     recipes = Recipes(project.space, project.options)
-    anchor = next(iter(study.fixed.values()))
     return SearchPlan(
         manifest=_manifest(project, study),
         most=ahead.searched + ahead.front,
@@ -240,7 +236,7 @@ def _search_plan(
         documents=dict(study.documents),
         search=study.search,
         select=study.select,
-        recipe=recipes.text(anchor, (), folder.recipe(0)),
+        recipe=recipes.text(next(iter(study.fixed.values())), (), folder.recipe(0)),
     )
 
 
@@ -265,7 +261,6 @@ def _manifest(project: Project, study: Study) -> Manifest:
 def _measure_references(
     project: Project, study: Study, log: EvaluationLog, pool: WorkerPool | None
 ) -> None:
-    """Measure base, parents and soup that are no merges of the search."""
     part, models = study.on_disk, project.on_disk
     if part is None or models is None:
         return

@@ -12,6 +12,7 @@ the first, without the models.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,11 +37,12 @@ from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder, open_run, recipe_comments
 from mergekit_map.results.selection import choose_point
 from mergekit_map.utils.files import StrPath, write_atomically
+from mergekit_map.utils.text import printable
 from mergekit_map.workflows.results import Selection
 
 _PATIENCE = 60  # seconds, for another process
 # Nothing else that a stranger has written there is copied.
-_COMMAND = r"^# (Merge it with: mergekit-yaml [\w ./=:+,~@%'\"#-]*)$"
+_COMMAND = r"^# Merge it with: mergekit-yaml .*?000\.yml'? ([\w ./=:+,~@%'\"#-]*)$"
 
 
 def select_point(
@@ -161,8 +163,7 @@ def look_at(run: StrPath) -> Path:
                 # It fits surrogates with SciPy, of no use for a finished search.
                 from mergekit_map.search.finish import read_partial_front
 
-                front = read_partial_front(folder)
-                if front is not None:
+                if (front := read_partial_front(folder)) is not None:
                     points = range(len(front.points))
                     recipes = {i: recipe_of(folder, front, i) for i in points}
                     save_choice(front, folder, recipes)
@@ -216,7 +217,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
         ) from None
     lines = recipe_comments(front, index)
     if command := re.search(_COMMAND, text, re.MULTILINE):
-        paths = (folder.recipe(i).relative_to(folder.path) for i in (0, index))
-        first, own = map(str, paths)
-        lines.append(command[1].replace(first, own))
+        own = printable(shlex.quote(str(folder.recipe(index))))
+        options = command[1].replace(" --trust-remote-code", "")
+        lines.append(f"Merge it with: mergekit-yaml {own} {options}")
     return yaml_text(config, lines)

@@ -223,13 +223,10 @@ def test_subsets_are_drawn_among_what_is_left(
     assert {e["n"] for e in ours} == {8, 14}
     assert {e["n"] for e in ours if "sampling" in e} == {8}
     assert {e["n"] for e in confirmed} == {6}
-    held_out = {
-        number
-        for record in records(tmp_path / "run", "own", held_out=True).values()
-        for number in numbers(record)
-    }
+    rest, seen = (records(tmp_path / "run", "own", held_out=h) for h in (True, False))
+    held_out = {number for record in rest.values() for number in numbers(record)}
     assert len(held_out) == 6
-    for record in records(tmp_path / "run", "own", held_out=False).values():
+    for record in seen.values():
         assert not held_out & {*numbers(record)}
         assert max(record["answers"]["ids"]) < 14
     # All were asked for once, to learn how many there are; and then to confirm.

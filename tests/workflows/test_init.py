@@ -78,11 +78,8 @@ def test_init_writes_it_and_names_the_next_steps() -> None:
 
     result = invoke(*command)
 
-    assert result.stderr.splitlines() == [
-        "wrote merge.yml",
-        "  mergekit-map inspect merge.yml",
-        "  mergekit-map run merge.yml OUT",
-    ]
+    steps = ["  mergekit-map inspect merge.yml", "  mergekit-map run merge.yml OUT"]
+    assert result.stderr.splitlines() == ["wrote merge.yml", *steps]
     tasks = yaml.safe_load(Path("merge.yml").read_text())["map"]["tasks"]
     assert tasks.pop("taskpoint") == {"perplexity": "point.txt"}
     assert tasks == {"fr": {"perplexity": "fr.txt"}, "bbh": {"preset": "bbh"}}

@@ -51,11 +51,8 @@ def on_disk(parents: Mapping[str, Path]) -> dict[str, dict[str, float]]:
     """Measure the models themselves with transformers alone."""
     load = transformers.AutoModelForCausalLM.from_pretrained  # all are in float32
     lora = peft.PeftModel.from_pretrained(load(parents["base"]), parents["de"])
-    models = {
-        BASE: load(parents["base"]),
-        "a": load(parents["fr"]),
-        "de": lora.merge_and_unload(),
-    }
+    models = {BASE: load(parents["base"]), "a": load(parents["fr"])}
+    models["de"] = lora.merge_and_unload()
     soup = copy.deepcopy(models["a"])
     tuned = [models["a"].state_dict(), models["de"].state_dict()]
     soup.load_state_dict({k: (tuned[0][k] + tuned[1][k]) / 2 for k in tuned[0]})

@@ -158,6 +158,11 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) 
             file.write(more + "\n")
         invoke("select", "run")
         assert bool(RunFolder(Path("run")).read_front().select.prefer) is bool(more)
+    invoke("select", "run", "--index", "1")
+    with Path("run/evaluations.jsonl").open("a") as log:
+        log.write(json.dumps(other) + "\n")
+    invoke("merge", "run", "again", "--trust-run")
+    assert RunFolder(Path("run")).read_front().select.index == 1  # as it was shown
 
 
 def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(

@@ -143,11 +143,8 @@ def _issues(inspection: Inspection) -> list[tuple[str, str]]:
     issues = [("error", f"{p.place}: {p.message}") for p in inspection.problems]
     rooms = _rooms(inspection)
     issues += [("warning", room.in_words()) for room in rooms if room.falls_short]
-    issues += [
-        (finding.severity, f"{model.name} ({model.place}): {finding}")
-        for model in inspection.models
-        for finding in model.findings
-    ]
+    found = ((m, f) for m in inspection.models for f in m.findings)
+    issues += [(f.severity, f"{m.name} ({m.place}): {f}") for m, f in found]
     return sorted(issues, key=lambda issue: list(_STYLES).index(issue[0]))
 
 
@@ -158,10 +155,10 @@ def _rooms(inspection: Inspection) -> list[Room]:
 
 def _show_probe(probe: Probe) -> None:
     _print("Probe at the soup, which is not logged:", "bold")
-    _print(f"- opening the models: {probe.load_seconds:.2g} s")
-    _print(f"- a merge: {probe.merge_seconds:.2g} s")
+    _print(f"- opening the models: {probe.load_seconds:.3g} s")
+    _print(f"- a merge: {probe.merge_seconds:.3g} s")
     for task, seconds in probe.task_seconds.items():
-        _print(f"- {task}: {seconds:.2g} s")
+        _print(f"- {task}: {seconds:.3g} s")
     _print(f"- memory: about {bytes_in_words(probe.peak_bytes)}")
     duration = timedelta(seconds=math.ceil(3600 * probe.expected_hours))
     _print(f"- the whole search: about {duration}")
@@ -225,8 +222,7 @@ def init(paths: tuple[Path, ...], **given: Any) -> None:
 
 
 def _extend(path: Path, given: dict[str, Any]) -> str:
-    named = ", ".join(option_names({**given, "text": (), "task": ()}))
-    if named:
+    if named := ", ".join(option_names({**given, "text": (), "task": ()})):
         raise click.UsageError(f"{named}: {path} says this already; leave it out.")
     from mergekit_map.workflows.init import extend_plain, new_tasks
 
@@ -263,7 +259,7 @@ def cache(removed: tuple[str, ...]) -> None:
 
     Base and prepared task vectors of a search are kept, as large as all of its models
     and one more. The next search of these models begins at once, and processes on one
-    machine share this memory. All of it can be removed at any time.
+    machine share this memory. Each can be removed at any time, by its KEY.
 
     Example: mergekit-map cache --remove all
     """

@@ -140,8 +140,7 @@ def _show(plan: Plan) -> None:
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "none is set, give one with --license"
     _print(f"Licence: {licence}. Licences of the parents: {', '.join(parents)}.")
-    local_models = [name for name in plan.licences if "/" not in name]
-    if local_models:
+    if local_models := [name for name in plan.licences if "/" not in name]:
         _print("The card names these models without a Hub id. If they have one, add:")
     for name in local_models:
         _print(f"  --parent {shlex.quote(name)}=owner/name")

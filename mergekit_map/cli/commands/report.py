@@ -63,8 +63,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     else:
         page = write_fronts_report(runs, out)
         pictures = []
-    size = bytes_in_words(page.stat().st_size)
-    click.echo(f"{page} ({size}): open it in a browser")
+    click.echo(f"{page} ({bytes_in_words(page.stat().st_size)}): open it in a browser")
     for picture in pictures:
         click.echo(picture)
     set_output(json={"page": str(page), "pictures": pictures}, quiet=page)

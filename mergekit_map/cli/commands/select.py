@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from mergekit_map.cli.options import (
     verbose_option,
     with_output_options,
 )
-from mergekit_map.errors import ConfigError, EvaluationError, MapError
+from mergekit_map.errors import ArtifactError, ConfigError, MapError
 from mergekit_map.utils.files import refuse_existing
 from mergekit_map.utils.shutdown import deferred
 from mergekit_map.utils.text import printable
@@ -94,9 +94,26 @@ def merge(
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """
     refuse_existing(out)
-    update_front(run)
+    if not _is_shown(run, choice):
+        update_front(run)
     models = {"model_paths": model_paths, "trust_run": trust_run}
     merge_and_show(run, out, make_options(f"opening {run}"), choice, **models)
+
+
+def _is_shown(run: Path, choice: Mapping[str, Any]) -> bool:
+    """Whether a point is chosen by its number in a front of an unfinished search."""
+    from mergekit_map.results.run_folder import RunFolder
+
+    folder = RunFolder(run)
+    with suppress(ArtifactError):
+        shown = folder.read_front()
+        others = any(choice[key] for key in choice.keys() - {"index", "limits"})
+        number = shown.select.index if choice["index"] is None else choice["index"]
+        return not (others or folder.choosing.exists()) and None not in (
+            number,
+            shown.unfinished,
+        )
+    return False
 
 
 def merge_and_show(
@@ -214,7 +231,9 @@ def _chat(model: ChatModel, name: str) -> None:
                 )
         except KeyboardInterrupt:
             click.echo(" ... stopped; this turn is forgotten")
-        except (EvaluationError, RuntimeError) as error:
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a template, tokenizer or model fails
             click.echo(f"error: {printable(str(error))}", err=True)
         else:
             click.echo()
