@@ -25,10 +25,9 @@ from huggingface_hub import (
     ModelCardData,
     try_to_load_from_cache,
 )
-from huggingface_hub.repocard import metadata_load
 
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec, is_task_file
-from mergekit_map.config.yaml_file import MergeConfig, yaml_text
+from mergekit_map.config.yaml_file import DAMAGES, MergeConfig, parse_recipe, yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.hub.sanitize import PublicNames, is_local, parts_of, public_names
 from mergekit_map.models.references import referenced_models
@@ -141,7 +140,7 @@ def _result(task: str, spec: TaskSpec, value: float, pipeline: str) -> EvalResul
     given = {key: arg for key, arg in args.items() if arg is not None} or None
     name = f"{task}: {metric} on {data}"
     return EvalResult(
-        pipeline, dataset, dataset, metric, value, metric_name=name, dataset_args=given
+        pipeline, dataset, dataset, metric, value, metric_name=name, metric_args=given
     )
 
 
@@ -224,8 +223,7 @@ def _model_list(config: MergeConfig, names: PublicNames, licences: Licences) -> 
 
 def _linked_model(part: str, names: PublicNames) -> str:
     name = escape_markdown(names.reference(part))
-    hub_id = names.hub_id(part)
-    if hub_id is None:
+    if (hub_id := names.hub_id(part)) is None:
         return f"{name} (a local model, in a folder of this name)"
     return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
 
@@ -333,13 +331,14 @@ def parent_licences(
 
 
 def _local_licence(folder: Path, hub_id: str | None) -> Licence | None:
-    """Read the card of a parent: in its folder, or in the Hub's cache."""
     card: Any = folder / "README.md" if folder.is_absolute() else None
     if hub_id and not (card and card.exists()):
         card = try_to_load_from_cache(hub_id, "README.md")
     try:
-        return read_licence(metadata_load(card) or {})
-    except (OSError, TypeError, ValueError, RecursionError, yaml.YAMLError):
+        text = read_whole(Path(card), 1 << 20).decode("utf-8-sig")
+        head = re.match(r"\s*---[ \t]*\r?\n(.*?)\n---[ \t\r]*(\n|$)", text, re.DOTALL)
+        return read_licence(parse_recipe(head[1] if head else ""))
+    except (OSError, *DAMAGES):
         return None  # no card, or one that states nothing
 
 

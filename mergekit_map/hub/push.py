@@ -217,7 +217,6 @@ def _unreadable(path: Path, error: Exception) -> ArtifactError:
 def _checkpoint_files(
     folder: Path, config: MergeConfig, names: PublicNames
 ) -> tuple[list[PublicFile], list[str]]:
-    """Return the public files of a checkpoint, and the names of those left out."""
     files: list[PublicFile] = []
     left_out: list[str] = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -330,7 +329,6 @@ def _find_target(api: HfApi | None, repo: str) -> Target:
 
 
 def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
-    """Return the licence of a repository; None where the Hub does not say."""
     try:
         data = None if api is None else api.model_info(hub_id).card_data
     except errors.HfHubHTTPError:

@@ -133,9 +133,9 @@ class PublicNames:
         return name if "@" in name else str(ModelPart(name, part.revision))
 
     def _absolute(self, path: str) -> str:
-        """Return the absolute path of a local model; any other text as it is."""
-        absolute = os.path.normpath(os.path.join(self.directory, path))
-        return absolute if absolute in self.names else path
+        place = os.path.join(self.directory, path)
+        absolute = (os.path.normpath(place), os.path.realpath(place))
+        return next((one for one in absolute if one in self.names), path)
 
 
 def public_names(
@@ -162,7 +162,6 @@ def public_names(
 
 
 def _find_local(names: Mapping[str, str], parent: str) -> str:
-    """Find a local model by its path, its public name, or the name of its folder."""
     absolute = str(Path(parent).expanduser().resolve())
     matches = [path for path in names if parent in {names[path], Path(path).name}]
     if absolute in names:
@@ -191,12 +190,8 @@ def refuse_leaks(
     texts = filter(None, (token, *secrets()))
     long = [text for text in texts if len(text) >= _MIN_SECRET_LENGTH]
     secret = re.compile(f"{_TOKEN}|{_any_of(long)}".encode())
-    leaks = [
-        f"{file.path}:{line}: {leak}"
-        for file in files
-        for line, leak in _leaks(file, names, secret)
-    ]
-    if leaks:
+    found = ((f.path, *at) for f in files for at in _leaks(f, names, secret))
+    if leaks := [f"{path}:{line}: {leak}" for path, line, leak in found]:
         listing = "\n".join(leaks[:_MAX_LISTED])
         raise ArtifactError(
             "nothing was uploaded: no file may hold a path of this machine or a token, "
@@ -226,7 +221,6 @@ def _leaks(
 
 
 def _exists_here(match: re.Match[bytes]) -> bool:
-    """Whether a path exists here, and not on every machine."""
     path = match[0].decode().rstrip(".")  # the full stop of a sentence
     return os.path.exists(path) and not _SYSTEM_FOLDER.match(path)
 

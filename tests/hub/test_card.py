@@ -101,7 +101,7 @@ def test_metadata_names_all_parents_of_the_hub_and_rounded_values(
     assert (math.dataset_type, math.metric_type) == ("gsm8k", "acc")
     assert (math.metric_name, math.metric_value) == ("math: acc on gsm8k", 0.7123)
     assert math.task_type == code.task_type == "text-generation"
-    assert math.dataset_args == {"num_few_shot": 5, "limit": 200}
+    assert math.metric_args == {"num_few_shot": 5, "limit": 200}
     assert (code.dataset_type, code.metric_type) == ("own-text", "loss")
     assert (code.metric_name, code.metric_value) == ("code: loss on code.txt", 2.812)
 
@@ -232,7 +232,10 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
 
 @pytest.mark.parametrize(
     "licence",
-    ["{", "other\nlicense_link: https://host/a", f"other\nlicense_name: {'[' * 9**4}"],
+    [
+        *("{", "other\nlicense_link: https://host/a", "mit\na: &a {}\nb: *a"),
+        f"other\nlicense_name: {'[' * 9**4}",
+    ],
 )
 def test_a_parent_with_a_damaged_card_or_terms_without_a_name_has_no_known_licence(
     licence: str, tmp_path: Path
