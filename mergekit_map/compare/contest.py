@@ -87,8 +87,8 @@ class Contest:
 
 
 def own_merges(study: Study, log: Iterable[Evaluation]) -> list[Mapping[str, float]]:
-    """List the merges that a search itself measured and fits."""
-    fitted = [e for e in matching(study, log) if is_fitted(e) and e.role != "imported"]
+    """List the merges that a search fits, imported ones among them."""
+    fitted = filter(is_fitted, matching(study, log))
     return list({e.key[0]: e.coefficients for e in fitted}.values())
 
 

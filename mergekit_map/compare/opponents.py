@@ -306,8 +306,6 @@ def _evolve(
 
 
 class _Problem(Problem):  # type: ignore[misc]
-    """The metrics of a budget, which pymoo minimises."""
-
     def __init__(self, evaluations: Budget, *, scaled: bool) -> None:
         d, m = evaluations.d, evaluations.m
         super().__init__(n_var=d, n_obj=m, xl=np.zeros(d), xu=np.ones(d))

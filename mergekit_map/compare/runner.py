@@ -54,8 +54,6 @@ from mergekit_map.workflows.callbacks import Callback, reporting
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """A finished search, and what is measured for its comparison."""
-
     run: RunFolder
     name: str  # in tables
     project: Project

@@ -177,7 +177,6 @@ def _hypervolumes(
     tasks: Sequence[str],
     measured: Sequence[Sequence[Merge]],
 ) -> list[dict[str, float]]:
-    """Return the hypervolumes of the measured merges, and how far each is ahead."""
     signs = np.array([runs[0].front.metrics[task].sign for task in tasks])
     fronts: list[FloatArray] = []  # (k, m) each
     for merges in measured:

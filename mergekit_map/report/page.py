@@ -217,7 +217,7 @@ def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
     """
     front = run.front
     content = [_reference_row(front, a) for a in front.anchors if not a.coefficients]
-    named = (*front.merges, *front.anchors)
+    named = (*front.merges, *reversed(front.anchors))  # the first of equal ones counts
     labels = {merge_key(merge.coefficients): merge.label for merge in named}
     points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
     merges = by_merge(e for e in run.evaluations if e.role not in RIVALS)

@@ -132,7 +132,6 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
 
 
 def _draw_errors(axes: Axes, measured: Sequence[Merge], pair: tuple[str, str]) -> None:
-    """Draw standard errors, and a line from each prediction to its measurement."""
     xerr, yerr = ([p.measured[t].stderr or 0.0 for p in measured] for t in pair)
     style: dict[str, Any] = {"ecolor": MEASURED, "elinewidth": 0.8, "alpha": 0.5}
     places = _values(measured, pair)

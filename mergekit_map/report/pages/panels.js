@@ -88,7 +88,7 @@ const panels = (() => {
     };
     const rows = content.merges.map((merge, i) => element("tr", {},
       valued(element("th", { scope: "row" }, marks.nameOf(merge),
-        element("small", {}, merge.roles.join(", ").replace("anchor", "reference point"))), i),
+        element("small", {}, merge.roles.join(", ").replace("anchor", "always measured"))), i),
       ...merge.coefficients.map((value) => figure(value, 3)),
       ...content.tasks.map((_, t) => valued(cell(merge, t), merge.measured[t]?.[0])),
       figure(merge.seconds, 1)));
