@@ -48,7 +48,7 @@ def origin() -> dict[str, Any]:
     """Say when, where and by what something was measured."""
     versions = {"mergekit-map": __version__, "python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
-    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return {"date": today, "machine": machine(), "versions": versions}
 
 

@@ -21,7 +21,7 @@ _NARROWEST = 11  # width of a column, ~-1.235e-05; a list of more tasks is scrol
 _PADDING = 2  # of a column, left and right
 _MARKS = {
     ">": "the chosen merge; its recipe is recipe.yml",
-    "*": "measured, and no merge of the search is better on every task",
+    "*": "measured, and no merge of the search dominates it",
     "~": "before a number: predicted, not measured",
 }
 

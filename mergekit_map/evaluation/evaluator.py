@@ -257,7 +257,6 @@ class _LazyMeasures(dict[str, Measure]):
 def _merge_on_disk(
     project: Project, coefficients: Mapping[str, float]
 ) -> Mapping[str, Measure]:
-    """Write a checkpoint with stock mergekit, load it, and delete it."""
     check_room(project.space, project.spec, project.options)
     with merged_on_disk(project, coefficients) as folder:
         return _load(project, folder)

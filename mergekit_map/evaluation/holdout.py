@@ -62,11 +62,8 @@ class HoldoutSplit:
         return replace(measured, answers=replace(measured.answers, ids=tuple(places)))
 
     def _divide(self) -> tuple[list[int], list[int]]:
-        """Return the documents of the search, and the held-out ones."""
-        size = self.measure.size or self.apart.sizes.get(self.name)
-        if size is None:
-            answers = self.measure(None).answers
-            if answers is None:
+        if (size := self.measure.size or self.apart.sizes.get(self.name)) is None:
+            if (answers := self.measure(None).answers) is None:
                 raise EvaluationError(
                     f"task {self.name!r} gave one number and no list with a number for "
                     "each document, so that none can be held out; return a list, or "

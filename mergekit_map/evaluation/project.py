@@ -275,8 +275,7 @@ class Project:
         """Return the project of the reference points that are no merges of this one."""
         if not (self.has_references and self.reference_points.others):
             return None
-        linear = self.reference_points.linear
-        return replace(self, space=linear, has_references=False)
+        return replace(self, space=self.reference_points.linear, has_references=False)
 
     def study(self) -> Study:
         """Return the study: numbers, names and fingerprints, without models."""
@@ -284,8 +283,7 @@ class Project:
 
     def _identified(self, study: Study) -> Study:
         """Add the fingerprints of the merges to an outline."""
-        on_disk = study.on_disk
-        if on_disk is not None and self.on_disk is not None:
+        if (on_disk := study.on_disk) is not None and self.on_disk is not None:
             on_disk = self.on_disk._identified(on_disk)
         recipe = functools.partial(recipe_digest, self.identity)
         return replace(study, merge=self.merge, recipe=recipe, on_disk=on_disk)
@@ -321,8 +319,7 @@ class Project:
         self, measures: Mapping[str, PreparedTask]
     ) -> Mapping[str, Measure]:
         """Hide the held-out documents from the search."""
-        held_out = self.held_out
-        if held_out is None:
+        if (held_out := self.held_out) is None:
             return measures
         return {
             name: HoldoutSplit(name, measure, held_out, self.tasks[name].fingerprint)

@@ -157,7 +157,6 @@ def _run_nsga3(
 
 
 def _without_repeats(points: FloatArray, scores: FloatArray) -> FloatArray:
-    """Return the points of the unit box without repeated coefficients or scores."""
     kept: list[int] = []
     for index in range(len(points)):
         other_point = np.abs(points[kept] - points[index]).max(axis=1) > SAME_POINT

@@ -11,7 +11,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -103,9 +103,7 @@ def plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return value
+    return [plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def refuse_existing(target: Path) -> None:
@@ -115,14 +113,6 @@ def refuse_existing(target: Path) -> None:
             f"{target} exists already and is left as it is; name another one, or "
             "remove it"
         )
-
-
-@contextmanager
-def partial_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside a path, and remove it unless it was renamed."""
-    with partial_path(path) as partial:
-        partial.mkdir()
-        yield partial
 
 
 @contextmanager
@@ -168,10 +158,10 @@ def whole_folder(target: Path) -> Iterator[Path]:
     Raises ArtifactError if ``target`` exists, or cannot be created.
     """
     refuse_existing(target)
-    with ExitStack() as stack:
+    with partial_path(target) as partial:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            partial = stack.enter_context(partial_folder(target))
+            partial.mkdir()
         except OSError as error:
             raise unwritable(target, error) from None
         yield partial
@@ -208,8 +198,7 @@ def unwritable(path: Path, error: OSError) -> ArtifactError:
 
 def cache_home() -> Path:
     """Return ``$MERGEKIT_MAP_HOME``, or the user's cache folder for this program."""
-    own = os.environ.get("MERGEKIT_MAP_HOME")
-    if own:
+    if own := os.environ.get("MERGEKIT_MAP_HOME"):
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
     try:

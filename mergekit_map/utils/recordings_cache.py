@@ -70,11 +70,6 @@ def free_bytes() -> int:
     return shutil.disk_usage(there).free
 
 
-def lock_of(folder: Path) -> Path:
-    """Return the lock file for writing a recorded merge."""
-    return folder.with_name(f".{folder.name}.lock")
-
-
 def _merge(folder: Path) -> str:
     contents = read_json_or_nothing(folder / CONTENTS)
     models = [Path(str(model)).name for model in contents.get("models", [])]

@@ -125,8 +125,6 @@ class PendingTask:
 
 @dataclass(eq=False)
 class _Slot:
-    """A worker and its present task."""
-
     handle: WorkerHandle
     task: PendingTask | None = None
     future: Future[Answer] | None = None
@@ -345,8 +343,7 @@ class WorkerProcess:
 
 def visible_gpus() -> Sequence[str]:
     """List the GPUs that this program may use, without opening CUDA."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [n for name in named.split(",") if (n := name.strip()) not in {"", "-1"}]
     if shutil.which("nvidia-smi") is None:
         return []

@@ -71,8 +71,7 @@ def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
     ray = _import_ray()
     handler = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
-        has_joined = ray.is_initialized()
-        if not has_joined:
+        if not (has_joined := ray.is_initialized()):
             stack.callback(ray.shutdown)
             has_joined = _join(ray)
         if not has_joined:
@@ -119,7 +118,6 @@ def _import_ray() -> Any:
 
 
 def _join(ray: Any) -> bool:
-    """Connect to the existing cluster, if there is one."""
     address = os.environ.get("RAY_ADDRESS")
     try:
         ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
