@@ -29,7 +29,7 @@ from quick_fronts import (
     configurations_read_once,
     fronts_of_few_points,
 )
-from tiny_tokenizer import make_tokenizer
+from tiny_tokenizer import IDS, SIZES, make_tokenizer
 from xdist.plugin import pytest_xdist_auto_num_workers as available_cores
 
 torch.set_num_threads(1)
@@ -148,16 +148,11 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             return made[key]
         tokenizer = make_tokenizer(list(extra_tokens))
         torch.manual_seed(seed)
-        size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-        ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-        settings = {**size, **heads, **ids, "max_position_embeddings": 128, **config}
+        plain = {"num_key_value_heads": 2, "max_position_embeddings": 128, **IDS}
+        settings = {**SIZES, **plain, **config, "tie_word_embeddings": tied}
         causal = getattr(transformers, f"{kind}ForCausalLM")
-        model = causal(
-            getattr(transformers, f"{kind}Config")(
-                **settings, vocab_size=len(tokenizer), tie_word_embeddings=tied
-            )
-        )
+        configure = getattr(transformers, f"{kind}Config")
+        model = causal(configure(**settings, vocab_size=len(tokenizer)))
         if near is not None:
             parent = causal.from_pretrained(near, dtype=torch.float32)
             parent.resize_token_embeddings(len(tokenizer))

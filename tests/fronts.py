@@ -43,6 +43,11 @@ def make_front(
             for task, (value, stderr) in zip(tasks, row, strict=True)
         }
 
+    def merge(a: float, b: float, **rows: Row) -> dict[str, Any]:
+        readings = {kind: read(row) for kind, row in rows.items()}
+        return {"coefficients": {"a": a, "b": b}, **readings}
+
+    unknown = [(None, None)] * len(tasks)
     content = {
         "version": 1,
         "coefficients": {"a": [0.0, 1.0], "b": [0.0, 1.0]},
@@ -50,26 +55,14 @@ def make_front(
         "selected": selected,
         "reason": "Chosen before.",
         "points": [
-            {
-                "coefficients": {"a": index / 100, "b": 0.5},
-                "predicted": read(predicted),
-                "measured": read(measured),
-            }
+            merge(index / 100, 0.5, predicted=predicted, measured=measured)
             for index, (predicted, measured) in enumerate(points)
         ],
         "anchors": [
-            {
-                "label": label,
-                "coefficients": {"a": 1.0, "b": float(number)},
-                "predicted": read([(None, None)] * len(tasks)),
-                "measured": read(row),
-            }
-            for number, (label, row) in enumerate((anchors or {}).items())
+            {"label": label, **merge(1.0, float(n), predicted=unknown, measured=row)}
+            for n, (label, row) in enumerate((anchors or {}).items())
         ],
-        "merges": [
-            {"coefficients": {"a": a, "b": b}, "measured": read(row)}
-            for (a, b), row in merges
-        ],
+        "merges": [merge(a, b, measured=row) for (a, b), row in merges],
     }
     return from_json({**content, **others})
 
@@ -98,28 +91,15 @@ def front(measured: Row = CHOSEN, **others: Any) -> Front:
 
 def write_folder(run: Path, front: Front) -> None:
     """Write what a front needs beside it to be chosen from: a manifest, and recipes."""
+    identity: Any = {"method": "linear", "models": {"one": "1", "other": "2"}}
     places = {"a": [["models", 0, "weight"]], "b": [["models", 1, "weight"]]}
-    manifest = Manifest(
-        mergekit_map="0",
-        python="3",
-        packages={},
-        config="",
-        directory=str(run),
-        seed=0,
-        random_seed=None,
-        merge="",
-        identity={
-            "method": "linear",
-            "models": {"one": "1", "other": "2"},
-            "coefficients": places,
-            "remainder": [],
-            "dtype": None,
-            "out_dtype": None,
-            "configuration": {"models": [{"model": "one"}, {"model": "other"}]},
-        },
-        definitions=dict.fromkeys(front.tasks, ""),
-    )
-    write_record(RunFolder(run).manifest, manifest)
+    identity |= {"coefficients": places, "remainder": [], "dtype": None}
+    models = [{"model": "one"}, {"model": "other"}]
+    identity |= {"out_dtype": None, "configuration": {"models": models}}
+    known = {"mergekit_map": "0", "python": "3", "packages": {}, "config": ""}
+    known |= {"directory": str(run), "seed": 0, "random_seed": None, "merge": ""}
+    known |= {"identity": identity, "definitions": dict.fromkeys(front.tasks, "")}
+    write_record(RunFolder(run).manifest, Manifest(**known))
     for index, point in enumerate(front.points):
         weights = zip(("one", "other"), point.coefficients.values(), strict=True)
         models = [{"model": model, "weight": weight} for model, weight in weights]

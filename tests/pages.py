@@ -7,13 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _ON_TOP = ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")
-PAGES = {
-    str(path.relative_to(ROOT)): path
-    for path in (
-        *(ROOT / f"{name}.md" for name in _ON_TOP),
-        *sorted((ROOT / "docs").glob("*.md")),
-    )
-}
+_PATHS = [*(ROOT / f"{n}.md" for n in _ON_TOP), *sorted(ROOT.glob("docs/*.md"))]
+PAGES = {str(path.relative_to(ROOT)): path for path in _PATHS}
 
 
 def text(page: str) -> str:
@@ -44,8 +39,7 @@ def links(page: str) -> list[str]:
 
 def headings(path: Path) -> set[str]:
     """List the names by which links find the headings of a page."""
-    outside = re.sub(
-        r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S
-    )
+    text = path.read_text(encoding="utf-8")
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     titles = re.findall(r"^#+ (.*)$", outside, re.M)
     return {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -103,11 +104,7 @@ def assert_same_weights(one: str | Path, other: str | Path) -> None:
 
 def stock(recipe: str, out: str) -> None:
     """Run the command that stands in a recipe, in another folder."""
-    (command,) = (
-        line.split(": ", 1)[1]
-        for line in Path(recipe).read_text().splitlines()
-        if line.startswith("# Merge it with: ")
-    )
+    (command,) = re.findall("^# Merge it with: (.*)", Path(recipe).read_text(), re.M)
     run_mergekit(command, out)
 
 
@@ -156,15 +153,13 @@ def write_plain(
         own = {"direction": "minimize"}
         tasks = {name: {"python": f"mine:{name}", **own} for name in tasks}
     more = {} if density is None else {"parameters": {"density": density}}
+    search = {"evaluations": 6, "remeasure": 1, **search}
     content = {
         "merge_method": method,
         "base_model": str(family["base"]),
         "models": [{"model": str(family[name]), **more} for name in names],
         "dtype": "float32",
-        "map": {
-            "tasks": dict(tasks),
-            "search": {"evaluations": 6, "remeasure": 1, **search},
-        },
+        "map": {"tasks": dict(tasks), "search": search},
     }
     write(content)
     return content

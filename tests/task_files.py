@@ -16,7 +16,7 @@ import yaml
 from lm_eval import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
-from tiny_tokenizer import make_tokenizer
+from tiny_tokenizer import SIZES, make_tokenizer
 from tokenizers import processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -46,18 +46,10 @@ def build_tokenizer(*, adds_bos: bool = False) -> PreTrainedTokenizerFast:
 
 def build_model(vocabulary: int, *, seed: int = 0) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        initializer_range=0.3,  # far from uniform, so that answers differ
-        bos_token_id=0,
-        eos_token_id=1,
-    )
+    settings = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": 128}
+    settings |= {"vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 1}
+    # Far from uniform, so that answers differ.
+    config = LlamaConfig(**settings, initializer_range=0.3)
     return LlamaForCausalLM(config).eval().requires_grad_(False)
 
 
@@ -86,17 +78,10 @@ def by_lm_eval(
 ) -> dict[str, Any]:
     """Evaluate a checkpoint on a task of a folder as the ``lm_eval`` command does."""
     manager = TaskManager(include_path=str(folder), include_defaults=False)
+    options |= {"model": "hf", "device": "cpu", "batch_size": batch_size}
+    options["model_args"] = f"pretrained={checkpoint},softmax_dtype=float32"
     with quiet(), mock.patch("lm_eval.evaluator.add_env_info"):  # seconds
-        results = simple_evaluate(
-            model="hf",
-            model_args=f"pretrained={checkpoint},softmax_dtype=float32",
-            tasks=[task],
-            batch_size=batch_size,
-            device="cpu",
-            task_manager=manager,
-            **options,
-        )
-    return dict(results)
+        return dict(simple_evaluate(tasks=[task], task_manager=manager, **options))
 
 
 def kept_generations(patch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -158,13 +143,14 @@ def write_choices(folder: Path, name: str = "choices", **changes: Any) -> Path:
         "doc_to_text": "Question: {{question}}\nAnswer:",
         "doc_to_choice": "{{choices}}",
         "doc_to_target": "{{answer}}",
-        "metric_list": [
-            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
-            for metric in ("acc", "acc_norm")
-        ],
+        "metric_list": [mean_of(metric) for metric in ("acc", "acc_norm")],
         **changes,
     }
     return _write_task(folder, name, rows[:40], rows[40:], **config)
+
+
+def mean_of(metric: str) -> dict[str, Any]:
+    return {"metric": metric, "aggregation": "mean", "higher_is_better": True}
 
 
 def _write_task(
@@ -175,23 +161,17 @@ def _write_task(
     if examples:
         files["train"] = str(write_jsonl(folder / f"{name}_train.jsonl", examples))
     read = {"dataset_path": "json", "dataset_kwargs": {"data_files": files}}
-    exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
-    about = {"task": name, "test_split": "test", "metric_list": [exact]}
-    content = {**about, **read, **config}
-    return write_yaml(folder / f"{name}.yaml", content)
+    metrics = [mean_of("exact_match")]
+    about = {"task": name, "test_split": "test", "metric_list": metrics}
+    return write_yaml(folder / f"{name}.yaml", {**about, **read, **config})
 
 
 def write_rolling(folder: Path, documents: list[str], name: str = "rolling") -> Path:
     metrics = ("word_perplexity", "byte_perplexity", "bits_per_byte")
-    return _write_task(
-        folder,
-        name,
-        [{"text": d} for d in documents],
-        output_type="loglikelihood_rolling",
-        doc_to_text="",
-        doc_to_target="{{text}}",
-        metric_list=[{"metric": metric} for metric in metrics],
-    )
+    config = {"output_type": "loglikelihood_rolling", "doc_to_text": ""}
+    config |= {"doc_to_target": "{{text}}"}
+    config["metric_list"] = [{"metric": metric} for metric in metrics]
+    return _write_task(folder, name, [{"text": d} for d in documents], **config)
 
 
 def write_generation(
@@ -202,32 +182,20 @@ def write_generation(
     takes = {"function": "take_first"}
     letter = {"function": "regex", "regex_pattern": "(a)"}
     drawing = {"do_sample": True, "temperature": 1.0} if draws else {}
-    return _write_task(
-        folder,
-        name,
-        rows,
-        output_type="generate_until",
-        doc_to_text="{{question}}",
-        doc_to_target="{{answer}}",
-        generation_kwargs={"until": ["."], "max_gen_toks": 8, **drawing},
-        filter_list=[
-            {"name": "letter", "filter": [letter, takes]},
-            {"name": "whole", "filter": [takes]},
-        ],
-    )
+    filters = {"letter": [letter, takes], "whole": [takes]}
+    listed = [{"name": one, "filter": steps} for one, steps in filters.items()]
+    config = {"doc_to_text": "{{question}}", "doc_to_target": "{{answer}}"}
+    config["generation_kwargs"] = {"until": ["."], "max_gen_toks": 8, **drawing}
+    config |= {"output_type": "generate_until", "filter_list": listed}
+    return _write_task(folder, name, rows, **config)
 
 
 def write_ask(texts: Iterable[str], *, tokens: int = 8) -> None:
     """Write ``ask.yaml`` and its documents: go on with texts until an ``e``."""
-    _write_task(
-        Path.cwd(),
-        "ask",
-        [{"text": text} for text in texts],
-        output_type="generate_until",
-        doc_to_text="{{text}}",
-        doc_to_target="a",
-        generation_kwargs={"until": ["e"], "max_gen_toks": tokens},
-    )
+    config: Any = {"output_type": "generate_until", "doc_to_text": "{{text}}"}
+    config["generation_kwargs"] = {"until": ["e"], "max_gen_toks": tokens}
+    rows = [{"text": text} for text in texts]
+    _write_task(Path.cwd(), "ask", rows, **config, doc_to_target="a")
 
 
 def write_yaml(path: Path, content: dict[str, Any]) -> Path:

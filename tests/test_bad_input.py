@@ -62,160 +62,114 @@ def parameters(**keys: Any) -> Change:
     return put("models", 0, "parameters", keys)
 
 
-CASES: dict[str, tuple[Change, str]] = {
+def both(one: Change, other: Change) -> Change:
+    return lambda config, folder: (one(config, folder), other(config, folder))
+
+
+NO_KEY = r"tasks\.other: the key 'metric' is required and missing; 'choices' has: acc, "
+# The message, and the mistake.
+CASES: dict[str, Change] = {
     # Keys that do not exist, at every level.
-    "top level": (put("merge_metod", "x"), r"merge_metod.*did you mean 'merge_method'"),
-    "parameter": (parameters(densty=0.5), r"\[0\]\.parameters\.densty: .*'density'"),
-    "of one model": (parameters(normalize=True), r"normalize: it holds for all models"),
+    r"merge_metod.*did you mean 'merge_method'": put("merge_metod", "x"),
+    r"\[0\]\.parameters\.densty: .*'density'": parameters(densty=0.5),
+    r"normalize: it holds for all models": parameters(normalize=True),
     # Things of the wrong type or out of range.
-    "one bound": (searching(bounds={"a": [0]}), r"a: item 2 of the list is missing"),
-    "no merge method": (
-        lambda config, _: config.pop("merge_method"),
-        r"'merge_method' is required",
+    r"a: item 2 of the list is missing": searching(bounds={"a": [0]}),
+    r"'merge_method' is required": lambda c, _: c.pop("merge_method"),
+    r"layer_range: the first layer.*, got \[1, 1\]": in_layers(1, 1),
+    r"engine: .*'model' is not for 'args'": put(
+        "map", "engine", {"name": "vllm", "args": {"model": "x"}}
     ),
-    "no layer": (in_layers(1, 1), r"layer_range: the first layer.*, got \[1, 1\]"),
-    "other model in vLLM": (
-        put("map", "engine", {"name": "vllm", "args": {"model": "x"}}),
-        r"engine: .*'model' is not for 'args'",
+    r"range ends at 9, but it has 2 layers": in_layers(0, 9),
+    r"tokenizer: there is no folder './nowhere'": put(
+        "tokenizer", {"source": "./nowhere"}
     ),
-    "too many layers": (in_layers(0, 9), r"range ends at 9, but it has 2 layers"),
-    "tokenizer of nobody": (
-        put("tokenizer", {"source": "./nowhere"}),
-        r"tokenizer: there is no folder './nowhere'",
+    r"search\.bounds: bounds must rise": searching(bounds=[1, 0]),
+    r"bounds\.c: there is no coefficient 'c'; known: a, b": searching(
+        bounds={"c": [0, 1]}
     ),
-    "bounds reversed": (searching(bounds=[1, 0]), r"search\.bounds: bounds must rise"),
-    "bounds of nobody": (
-        searching(bounds={"c": [0, 1]}),
-        r"bounds\.c: there is no coefficient 'c'; known: a, b",
+    r"map\.search: bayesian draws its own merges; remove 'design'": searching(
+        strategy="bayesian", design="sobol"
     ),
-    "keys at odds": (
-        searching(strategy="bayesian", design="sobol"),
-        r"map\.search: bayesian draws its own merges; remove 'design'",
+    r"map\.search\.hours: .*settles beforehand how many": searching(
+        refine=False, hours=1.5
     ),
-    "hours that nothing heeds": (
-        searching(refine=False, hours=1.5),
-        r"map\.search\.hours: .*settles beforehand how many",
+    r"map\.search: 'order' is what nested merges.*add 'strategy: nested'": searching(
+        order=["a", "b"]
     ),
-    "order of no nesting": (
-        searching(order=["a", "b"]),
-        r"map\.search: 'order' is what nested merges.*add 'strategy: nested'",
+    r"prefer\.txt: there is no task 'txt'; did you mean 'text'": put(
+        "map", "select", {"prefer": {"txt": 1}}
     ),
-    "preference for nobody": (
-        put("map", "select", {"prefer": {"txt": 1}}),
-        r"prefer\.txt: there is no task 'txt'; did you mean 'text'",
+    r"require\.text: .*a share above 0%.*got '0%'": put(
+        "map", "select", {"require": {"text": "0%"}}
     ),
-    "share of nothing": (
-        put("map", "select", {"require": {"text": "0%"}}),
-        r"require\.text: .*a share above 0%.*got '0%'",
+    r"map: a backend loads each merge from disk; add 'merge: disk'": put(
+        "map", "backend", {"name": "vllm"}
     ),
-    "backend in memory": (
-        put("map", "backend", {"name": "vllm"}),
-        r"map: a backend loads each merge from disk; add 'merge: disk'",
-    ),
-    "backend of one model": (
-        lambda config, _: config["map"].update(
-            merge="disk", backend={"name": "hf", "args": {"pretrained": "x"}}
-        ),
-        r"'pretrained' of a backend is each merge in turn",
+    r"'pretrained' of a backend is each merge in turn": lambda c, _: c["map"].update(
+        merge="disk", backend={"name": "hf", "args": {"pretrained": "x"}}
     ),
     # Methods and models.
-    "method without weights": (
-        lambda config, _: config.update(
-            merge_method="model_stock",
-            models=[{"model": m["model"]} for m in config["models"]],
-        ),
-        r"'model_stock' has no weight per model",
+    r"'model_stock' has no weight per model": lambda c, _: c.update(
+        merge_method="model_stock", models=[{"model": m["model"]} for m in c["models"]]
     ),
-    "anchors outside the bounds": (
-        searching(evaluations=6, bounds=[0.2, 0.8], surrogate="quadratic"),
-        r"evaluations: a surrogate \(quadratic\) .* only 3 of 6 .*3 more",
+    r"evaluations: a surrogate \(quadratic\) .* only 3 of 6 .*3 more": searching(
+        evaluations=6, bounds=[0.2, 0.8], surrogate="quadratic"
     ),
-    "no number": (parameters(density="high"), r"density: .* valid number.* got 'high'"),
-    "an epsilon too large": (
-        lambda config, _: (
-            config.update(merge_method="della"),
-            config["models"][0].update(parameters={"density": 0.9}),
-        ),
-        r"density 0\.9 ± epsilon 0\.15 reaches 0 or 1; choose a smaller epsilon",
+    r"density: .* valid number.* got 'high'": parameters(density="high"),
+    r"density 0\.9 ± epsilon 0\.15 reaches 0 or 1; choose a smaller epsilon": both(
+        put("merge_method", "della"), parameters(density=0.9)
     ),
-    "a switch": (parameters(density=True), r"density: a number was .*, got true"),
-    "no share": (parameters(density=[0.5, -1]), r"density\[1\]: .* 0 to 1 .*got -1"),
-    "not finite": (parameters(weight=float("nan")), r"weight: a finite .*, got NaN"),
-    "no folder": (put("models", 0, "model", "./nowhere"), r"model: there is no folder"),
-    "template that is none": (
-        put("chat_template", "{{ nope"),
-        r"chat_template: there is no chat template '\{\{ nope'; .*auto",
+    r"density: a number was .*, got true": parameters(density=True),
+    r"density\[1\]: .* 0 to 1 .*got -1": parameters(density=[0.5, -1]),
+    r"weight: a finite .*, got NaN": parameters(weight=float("nan")),
+    r"model: there is no folder": put("models", 0, "model", "./nowhere"),
+    r"chat_template: there is no chat template '\{\{ nope'; .*auto": put(
+        "chat_template", "{{ nope"
     ),
-    "model of the Hub, offline": (
-        put("models", 0, "model", "nobody/nothing"),
-        r"there is no folder 'nobody/nothing', and the cache",
+    r"there is no folder 'nobody/nothing', and the cache": put(
+        "models", 0, "model", "nobody/nothing"
     ),
-    "model under two names": (
-        lambda config, _: config["models"][1].update(
-            model=f"{config['models'][0]['model']}/."
-        ),
-        r"stands twice",
+    r"stands twice": lambda c, _: c["models"][1].update(
+        model=f"{c['models'][0]['model']}/."
     ),
-    "base under two names": (
-        lambda config, _: config["models"].append(
-            {"model": f"{config['base_model']}/."}
-        ),
-        r"base/\.' are one model; write it the same way",
+    r"base/\.' are one model; write it the same way": lambda c, _: c["models"].append(
+        {"model": f"{c['base_model']}/."}
     ),
-    "only the base": (
-        lambda config, _: config.update(models=[{"model": config["base_model"]}]),
-        r"no model besides the base model",
+    r"no model besides the base model": lambda c, _: c.update(
+        models=[{"model": c["base_model"]}]
     ),
-    "plus in a path": (
-        copied("model", "a+b+c"),
-        r"\d+: models\[0\].model: mergekit refuses this: Can't parse .*a\+b\+c",
+    r"\d+: models\[0\].model: mergekit refuses this: Can't parse .*a\+b\+c": copied(
+        "model", "a+b+c"
     ),
-    "longer than a path": (
-        put("models", 0, "model", "x" * 5000),
-        r"\d+: models\[0\].model: a model is written as text .*, got 'xxx",
+    r"\d+: models\[0\].model: a model is written as text .*, got 'xxx": put(
+        "models", 0, "model", "x" * 5000
     ),
-    "copy of the base": (copied("base"), r"does not differ from base"),
-    "no weights": (copied("model", without="*.safetensors"), r"holds no weights"),
+    r"does not differ from base": copied("base"),
+    r"holds no weights": copied("model", without="*.safetensors"),
     # Tasks.
-    "task name": (put("map", "tasks", "a b", {}), r"task names are up to 100 letters"),
-    "task of two kinds": (
-        task(python="a:b", lm_eval="x"),
-        r"exactly one of the keys 'perplexity', 'preset', 'lm_eval' and 'python'",
+    r"task names are up to 100 letters": put("map", "tasks", "a b", {}),
+    r"exactly one of the keys 'perplexity', 'preset', 'lm_eval' and 'python'": task(
+        python="a:b", lm_eval="x"
     ),
-    "split of a file": (
-        task(perplexity={"file": "a.txt", "split": "test"}),
-        r"a file has no name, split or revision; remove that key",
+    r"a file has no name, split or revision; remove that key": task(
+        perplexity={"file": "a.txt", "split": "test"}
     ),
-    "field of plain text": (
-        task(perplexity={"file": "a.txt", "field": "body"}),
-        r"a \.txt file has no fields; remove 'field'",
+    r"a \.txt file has no fields; remove 'field'": task(
+        perplexity={"file": "a.txt", "field": "body"}
     ),
-    "metric that is not named": (
-        lambda config, folder: (
-            write_choices(folder),
-            task(lm_eval="choices.yaml")(config, folder),
-        ),
-        r"tasks\.other: the key 'metric' is required and missing; 'choices' has: acc, ",
+    NO_KEY: both(lambda _, folder: write_choices(folder), task(lm_eval="choices.yaml")),
+    r"no preset 'mbpp'; .* as .lm_eval: TASK, metric": task(preset="mbpp"),
+    r"text\.documents: nested measures every merge on all documents.* out": both(
+        searching(strategy="nested"), put("map", "tasks", "text", "documents", 8)
     ),
-    "preset": (task(preset="mbpp"), r"no preset 'mbpp'; .* as .lm_eval: TASK, metric"),
-    "subset in a nested search": (
-        lambda config, folder: (
-            searching(strategy="nested")(config, folder),
-            put("map", "tasks", "text", "documents", 8)(config, folder),
-        ),
-        r"text\.documents: nested measures every merge on all documents.* out",
+    r"other\.documents: some documents do not tell .* out": lambda config, folder: (
+        (folder / "whole.py").write_text("def f(model, tokenizer): return [1.0]"),
+        task(python="whole:f", direction="maximize", documents=8)(config, folder),
     ),
-    "subset of a function of the whole": (
-        lambda config, folder: (
-            (folder / "whole.py").write_text("def f(model, tokenizer): return [1.0]"),
-            task(python="whole:f", direction="maximize", documents=8)(config, folder),
-        ),
-        r"other\.documents: some documents do not tell .* out",
-    ),
-    "no map block": (lambda c, _: c.pop("map"), r"init config\.yml config-map\.yml"),
-    "limit of 1.0": (
-        task(lm_eval="choices.yaml", metric="acc", limit=1.0),
-        r"limit: .* valid integer, or less than 1, got 1\.0",
+    r"init config\.yml config-map\.yml": lambda c, _: c.pop("map"),
+    r"limit: .* valid integer, or less than 1, got 1\.0": task(
+        lm_eval="choices.yaml", metric="acc", limit=1.0
     ),
 }
 
@@ -241,12 +195,11 @@ def test_the_good_configuration_is_good(good: dict[str, Any]) -> None:
     assert search(good, code=0) == ""
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("expected", CASES)
 def test_bad_input_is_explained(
-    name: str, good: dict[str, Any], tmp_path: Path
+    expected: str, good: dict[str, Any], tmp_path: Path
 ) -> None:
-    change, expected = CASES[name]
-    change(good, tmp_path)
+    CASES[expected](good, tmp_path)
 
     message = search(good)
 

@@ -68,16 +68,11 @@ def test_a_search_that_is_killed_ends_as_if_undisturbed_and_ctrl_c_says_how_to_g
     more = {"density": 0.5, "evaluations": 9, "remeasure": 2}
     write_plain(family, texts, method="dare_ties", **more)
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": path},
-        text=True,
-        timeout=300,
-    )
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
+    env = {**os.environ, "PYTHONPATH": path}
+    said = subprocess.check_output(command, env=env, text=True, timeout=300)
 
-    code, *codes = json.loads(done.stdout.splitlines()[-1])
+    code, *codes = json.loads(said.splitlines()[-1])
     assert codes.count(-signal.SIGKILL) >= 2  # the last one may just have finished
     whole = [json.dumps(line) for line in untimed(Path("whole"))]
     assert len(whole) == len(set(whole)) > 20

@@ -1,4 +1,4 @@
-"""A tokenizer of bytes and a few words."""
+"""A tokenizer of bytes and a few words, and the sizes of models that use it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 WORDS = ["hello", "world", "def", "return", "plus", "one", "two", "three"]
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+SIZES["num_attention_heads"] = 4
+IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 
 
 def make_tokenizer(extra: list[str]) -> transformers.PreTrainedTokenizerFast:

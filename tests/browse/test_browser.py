@@ -94,18 +94,10 @@ def run_apart(look: Coroutine[Any, Any, Any]) -> Any:
 
 
 # Four models and four tasks with long names, which are wide to show.
-MODELS = (
-    "mistral-french-instruct-v2",
-    "german-reading-7b",
-    "code-llama-python-ft",
-    "math-shepherd-merged",
-)
-TASKS = (
-    "french_reading_comprehension_choice",
-    "german_reading_loss",
-    "python_completion_pass_at_1",
-    "gsm8k_flexible_extract",
-)
+MODELS = ["mistral-french-instruct-v2", "german-reading-7b", "code-llama-python-ft"]
+MODELS += ["math-shepherd-merged"]
+TASKS = ["french_reading_comprehension_choice", "german_reading_loss"]
+TASKS += ["python_completion_pass_at_1", "gsm8k_flexible_extract"]
 CHOSEN = 4
 
 

@@ -18,12 +18,8 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.selection import MERGE
 from mergekit_map.types import SOUP
 
-LONG = [
-    "french_reading_comprehension_choice",
-    "gsm8k_cot_zeroshot_flexible_extract",
-    "de",
-    "humaneval_instruct_pass_at_1",
-]
+LONG = ["french_reading_comprehension_choice", "gsm8k_cot_zeroshot_flexible_extract"]
+LONG += ["de", "humaneval_instruct_pass_at_1"]
 PARENT = "Meta-Llama-3-8B-french-instruct-v2"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,21 +27,12 @@ def scores(merges: int, *win_rates: float) -> FrontScores:
 @pytest.fixture
 def comparison() -> Comparison:
     """Two runs: of two models, and of four that were searched by pairs."""
-    two = ComparedRun(
-        name="two",
-        models=2,
-        tasks=["x", "y"],
-        ideal=[],
-        nadir=[],
-        fronts={"MAP": scores(30), "random": scores(200, 0.4981, 0.4881)},
-        r2={"x": 0.971, "y": 0.935},
-        preference_vectors=[],
-        methods={
-            "Single task models": [0.7408, 0.776],
-            "random": [0.69, 0.71],
-            "MAP": [0.6894, 0.7246],
-        },
-    )
+    fronts = {"MAP": scores(30), "random": scores(200, 0.4981, 0.4881)}
+    methods = {"Single task models": [0.7408, 0.776], "random": [0.69, 0.71]}
+    methods["MAP"] = [0.6894, 0.7246]
+    known: Any = {"models": 2, "tasks": ["x", "y"], "r2": {"x": 0.971, "y": 0.935}}
+    known |= {"ideal": [], "nadir": [], "preference_vectors": []}
+    two = ComparedRun(name="two", fronts=fronts, methods=methods, **known)
     methods = {"random": [0.72, 0.74], "nsga2": [math.nan], "MAP": [0.7184, 0.7384]}
     four = replace(two, name="four", models=4, r2={}, methods=methods)
     return Comparison(preferences=20, seed=0, unit="percent", runs=[two, four])
@@ -77,12 +69,8 @@ def test_a_method_has_a_row_and_ours_is_last(comparison: Comparison) -> None:
 
 
 def test_a_table_is_written_for_reading_and_for_computing() -> None:
-    columns = [
-        Column("method"),
-        Column("merges"),
-        Column("GD", digits=2),
-        Column("HV", percent=True, digits=1),
-    ]
+    columns = [Column("method"), Column("merges"), Column("GD", digits=2)]
+    columns.append(Column("HV", percent=True, digits=1))
     rows = [["a|b", None, 0.25, Spread(0.671, 0.0204)], ["c", 30, math.nan, 0.71]]
     table = Table("methods", "Sums", "What it says.", columns, rows)
 

@@ -11,14 +11,10 @@ import runs
 from runs import write_plain
 from task_files import write_ask
 
-SIZE = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.3,  # far from uniform, so that answers differ
-}
+SIZE: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128}
+SIZE |= {"num_attention_heads": 2, "num_key_value_heads": 1}
+SIZE["max_position_embeddings"] = 256
+SIZE["initializer_range"] = 0.3  # far from uniform, so that answers differ
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 KINDS: dict[str, dict[str, Any]] = {
     "llama": {},

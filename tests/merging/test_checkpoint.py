@@ -17,6 +17,7 @@ from mergekit.options import MergeOptions
 from model_files import edit_config, edit_tensors
 from runs import read, tensors_of
 from test_in_memory import OPTIONS, assert_equal_states, config, space_of
+from tiny_tokenizer import SIZES
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging import checkpoint
@@ -53,9 +54,8 @@ def test_a_tokenizer_that_does_not_fit_on_the_disk_is_an_error_and_no_traceback(
 
 def classifiers(folder: Path, *, as_in_memory: bool) -> MergeSpace:
     """Save a ViT and two that differ a little; returns merges of them."""
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     image = {"image_size": 16, "patch_size": 4, "num_labels": 3}
-    settings = transformers.ViTConfig(**sizes, **image, num_attention_heads=4)
+    settings = transformers.ViTConfig(**SIZES, **image)
     torch.manual_seed(0)
     model = transformers.ViTForImageClassification(settings)
     models = {name: folder / name for name in ("base", "a", "b")}
@@ -113,11 +113,8 @@ def test_without_a_base_the_first_model_gives_the_configuration(
         for file in FILES:
             (tmp_path / name / file).write_text(f'{{"named": "{name}"}}')
     models = [{"model": str(tmp_path / n), "parameters": {"weight": 1}} for n in names]
-    merge = {
-        "merge_method": "linear",
-        "models": models,
-        "tokenizer": {"source": "union"},
-    }
+    tokenizer = {"source": "union"}
+    merge = {"merge_method": "linear", "models": models, "tokenizer": tokenizer}
 
     out = tmp_path / "out"
     write_checkpoint(merge, out, OPTIONS)

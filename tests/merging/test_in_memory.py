@@ -29,30 +29,17 @@ from mergekit_map.merging.space import MergeSpace
 
 SEED = 7
 OPTIONS = MergeOptions(random_seed=SEED, quiet=True)
-TASK_VECTOR_METHODS = (
-    "task_arithmetic",
-    "ties",
-    "dare_linear",
-    "dare_ties",
-    "della",
-    "della_linear",
-    "breadcrumbs",
-    "breadcrumbs_ties",
-)
+TASK_VECTOR_METHODS = ["task_arithmetic", "ties", "dare_linear", "dare_ties", "della"]
+TASK_VECTOR_METHODS += ["della_linear", "breadcrumbs", "breadcrumbs_ties"]
 
 
 def config(
     method: str, family: dict[str, Path], names: str = "ab", **more: Any
 ) -> dict[str, Any]:
     parameters = {} if method in {"task_arithmetic", "linear"} else {"density": 0.5}
-    return {
-        "merge_method": method,
-        "base_model": str(family["base"]),
-        "models": [
-            {"model": str(family[n]), "parameters": dict(parameters)} for n in names
-        ],
-        **more,
-    }
+    models = [{"model": str(family[n]), "parameters": {**parameters}} for n in names]
+    merge = {"merge_method": method, "base_model": str(family["base"])}
+    return {**merge, "models": models, **more}
 
 
 def some_coefficients(space: MergeSpace, seed: int = 0) -> dict[str, float]:
@@ -154,10 +141,8 @@ def test_what_transformers_keeps_in_float32_is_rounded_as_it_is_stored(
 
     found = assert_ships_what_it_measures(space_of(merge), tmp_path)
 
-    assert {p.dtype for p in found.model.state_dict().values()} == {
-        torch.bfloat16,
-        torch.float32,
-    }
+    dtypes = {p.dtype for p in found.model.state_dict().values()}
+    assert dtypes == {torch.bfloat16, torch.float32}
 
 
 def test_tied_embeddings_in_several_files_stay_tied(
@@ -208,11 +193,8 @@ def test_tokenizers_of_different_size(
 
 def test_slices(family: dict[str, Path], tmp_path: Path) -> None:
     def layer(number: int) -> dict[str, Any]:
-        names = ("base", "a", "b")
-        span = [number, number + 1]
-        return {
-            "sources": [{"model": str(family[n]), "layer_range": span} for n in names]
-        }
+        span = {"layer_range": [number, number + 1]}
+        return {"sources": [{"model": str(family[n]), **span} for n in ("base", *"ab")]}
 
     merge = config("task_arithmetic", family)
     del merge["models"]

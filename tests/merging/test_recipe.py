@@ -13,23 +13,12 @@ from mergekit_map.results.records import Identity
 def identity(models: str = "abc", **changes: Any) -> Identity:
     """The identity of a search of some models, with a coefficient for each."""
     names = {n: f"/models/{n}" for n in models}
-    given = {
-        "method": "ties",
-        "models": {"/models/base": "0", **{p: n * 16 for n, p in names.items()}},
-        "coefficients": {
-            n: [["models", i, "parameters", "weight"]] for i, n in enumerate(models)
-        },
-        "remainder": [],
-        "dtype": "float32",
-        "out_dtype": None,
-        "configuration": {
-            "base_model": "/models/base",
-            "models": [
-                {"model": p, "parameters": {"density": 0.5}} for p in names.values()
-            ],
-        },
-        "device": "cpu",
-    }
+    places = {n: [["models", i, "parameters", "weight"]] for i, n in enumerate(models)}
+    given: Any = {"method": "ties", "coefficients": places, "remainder": []}
+    given |= {"dtype": "float32", "out_dtype": None, "device": "cpu"}
+    given["models"] = {"/models/base": "0", **{p: n * 16 for n, p in names.items()}}
+    entries = [{"model": p, "parameters": {"density": 0.5}} for p in names.values()]
+    given["configuration"] = {"base_model": "/models/base", "models": entries}
     for key, value in changes.items():
         place = given if key in Identity.model_fields else given["configuration"]
         place[key] = value

@@ -132,14 +132,13 @@ def full(*_: object) -> None:
     raise RuntimeError("file write failed")  # as torch says it
 
 
+NO_ROOM = r"kB are needed in .*merges, where 100 kB are free .* MERGEKIT_MAP_HOME"
+
+
 @pytest.mark.parametrize(
     ("function", "does", "text"),
     [
-        (
-            "mergekit_map.merging.recording.free_bytes",
-            lambda: 100_000,
-            r"kB are needed in .*merges, where 100 kB are free .* MERGEKIT_MAP_HOME",
-        ),
+        ("mergekit_map.merging.recording.free_bytes", lambda: 100_000, NO_ROOM),
         ("torch.save", full, "file write failed"),
     ],
     ids=["no room", "full disk"],

@@ -98,17 +98,14 @@ def test_other_reference_points_are_linear_merges_with_the_same_settings() -> No
     assert list(found.corners) == ["one alone, TIES", "two alone, TIES", "uniform TIES"]
     assert found.others["two"] == {"base": 0.0, "one": 0.0, "two": 1.0}
     assert found.others["soup"] == soup_weights(space)
+    shares = {"x/base": 0.0, "x/one": 0.5, "y/two": 0.5}
     assert found.linear.config(soup_weights(space)) == {
         **settings,
         "merge_method": "linear",
         "base_model": "x/base",
         "tokenizer_source": "base",
         "parameters": {"normalize": False},
-        "models": [
-            weighted("x/base", 0.0),
-            weighted("x/one", 0.5),
-            weighted("y/two", 0.5),
-        ],
+        "models": [weighted(model, share) for model, share in shares.items()],
     }
 
 

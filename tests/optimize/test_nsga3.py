@@ -137,18 +137,14 @@ def test_units_and_the_box_do_not_matter() -> None:
     scale, lower, width = np.array([[1e-6, 1e6], [-5, 100], [10, 0.1]])
 
     plain = compute_front(tasks, unit(2), seed=0)
-    moved = compute_front(
-        lambda X: tasks((X - lower) / width) * scale + 3,
-        np.column_stack([lower, lower + width]),
-        seed=0,
-    )
+    box = np.column_stack([lower, lower + width])
+    moved = compute_front(lambda X: tasks((X - lower) / width) * scale + 3, box, seed=0)
 
-    spread = np.linalg.norm(plain[:, None] - (moved - lower) / width, axis=2)
+    back = (moved - lower) / width
+    spread = np.linalg.norm(plain[:, None] - back, axis=2)
     assert spread.min(axis=0).max() < 0.15
     assert spread.min(axis=1).max() < 0.15
-    np.testing.assert_allclose(
-        (moved[[0, -1]] - lower) / width, plain[[0, -1]], atol=1e-3
-    )
+    np.testing.assert_allclose(back[[0, -1]], plain[[0, -1]], atol=1e-3)
 
 
 def test_of_equal_points_all_are_non_dominated_and_nan_is_dominated() -> None:

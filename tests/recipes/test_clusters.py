@@ -32,25 +32,17 @@ def test_bash_reads_the_scripts_and_all_options_are_those_of_the_command() -> No
 
 
 def test_ray_is_started_with_a_token_that_goes_with_the_job(tmp_path: Path) -> None:
-    slurm = {
-        "SLURM_JOB_ID": "41234",
-        "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_JOB_NODELIST": "n[1-2]",
-    }
+    slurm = {"SLURM_JOB_ID": "41234", "SLURM_JOB_NUM_NODES": "2"}
+    slurm |= {"PATH": "/usr/bin:/bin", "SLURM_JOB_NODELIST": "n[1-2]"}
     watched = FOLDER / "slurm_ray.sh"
     text = watched.read_text(encoding="utf-8").replace(
         "srun bash", 'stat -c %a "$RAY_AUTH_TOKEN_PATH"\nsrun bash'
     )
-    done = subprocess.run(
-        ["bash", "-c", FAKE + text, "slurm_ray.sh", "merge.yml", "my-search"],
-        check=True,
-        capture_output=True,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **slurm},
-        text=True,
-        timeout=60,
-    )
+    command = ["bash", "-c", FAKE + text, "slurm_ray.sh", "merge.yml", "my-search"]
+    env = {"HOME": str(tmp_path), **slurm}
+    said = subprocess.check_output(command, env=env, text=True, timeout=60)
 
-    mode, started = done.stdout.split("\n", 1)
+    mode, started = said.split("\n", 1)
     assert mode == "600"
     assert "ray symmetric-run --address first:21234 --min-nodes 2" in started
     assert "mergekit-map search merge.yml my-search --workers ray" in started

@@ -30,7 +30,8 @@ from runs import (
     write,
 )
 from safetensors.torch import load_file, save_file
-from task_files import write_choices, write_generation, write_jsonl, write_yaml
+from task_files import mean_of, write_choices, write_generation, write_jsonl, write_yaml
+from tiny_tokenizer import IDS, SIZES
 from tokenizers import processors
 
 SIZE = 16
@@ -61,12 +62,9 @@ def make_clip(folder: Path, tokenizer: transformers.PreTrainedTokenizerFast) -> 
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
     )
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4}
-    ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
     config = transformers.CLIPConfig(
-        vision_config={**sizes, **heads, "image_size": SIZE, "patch_size": 4},
-        text_config={**sizes, **heads, **ids, "vocab_size": len(tokenizer)},
+        vision_config={**SIZES, "image_size": SIZE, "patch_size": 4},
+        text_config={**SIZES, **IDS, "vocab_size": len(tokenizer)},
         projection_dim=16,
     )
     transformers.CLIPModel(config).save_pretrained(folder)
@@ -115,13 +113,8 @@ def clip_accuracy(clip: Path, encoder: Path, images: Path, description: str) -> 
 def make_resnet(folder: Path) -> Path:
     """Save a classifier with a head of its own, as the base on the Hub has one."""
     torch.manual_seed(0)
-    config = transformers.ResNetConfig(
-        embedding_size=8,
-        hidden_sizes=[8, 16],
-        depths=[1, 1],
-        layer_type="basic",
-        num_labels=7,
-    )
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}
+    config = transformers.ResNetConfig(**sizes, layer_type="basic", num_labels=7)
     transformers.ResNetForImageClassification(config).save_pretrained(folder)
     return folder
 
@@ -165,7 +158,7 @@ def copy_recipe(name: str, **search: Any) -> Config:
 def write_task(keys: Mapping[str, Any]) -> str:
     """Write a task of the same name, with the metric and the filter that is read."""
     folder, name = Path.cwd(), keys["lm_eval"]
-    metric = {"metric": keys["metric"], "aggregation": "mean", "higher_is_better": True}
+    metric = mean_of(keys["metric"])
     if not keys.get("filter"):
         return write_choices(folder, name, metric_list=[metric]).name
     path = write_generation(folder, name, draws=False)

@@ -49,24 +49,15 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 # What is merged, measured, and else asked for.
+THREE, MORE = ["math", "code_loss", "chat"], {"evaluations": 14}
 SEARCHES: dict[str, tuple[str, list[str], dict[str, Any], dict[str, Any]]] = {
     "one": ("a", ["math"], {}, {}),
     "two": ("ab", ["math", "code_loss"], {}, {"prefer": {"math": 2, "code_loss": 1}}),
-    "three": (
-        "abc",
-        ["math", "code_loss", "chat"],
-        {"evaluations": 14, "refine": True},
-        {"require": {"math": "70%"}},
-    ),
-    "failing": (
-        "ab",
-        ["math", "code_loss", "chat", "sometimes"],
-        {"surrogate": "residual_gp", "evaluations": 14},
-        {},
-    ),
+    "three": ("abc", THREE, {**MORE, "refine": True}, {"require": {"math": "70%"}}),
+    "failing": ("ab", [*THREE, "sometimes"], {"surrogate": "residual_gp", **MORE}, {}),
 }
 NESTED = {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8}
-SEARCHES["nested"] = ("abc", ["math", "code_loss", "chat"], NESTED, {})
+SEARCHES["nested"] = ("abc", THREE, NESTED, {})
 
 
 @pytest.fixture(scope="session")

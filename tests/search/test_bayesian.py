@@ -99,34 +99,24 @@ def test_too_few_evaluations_and_too_many_coefficients_are_refused(
         bayesian_round(study_of(evaluations=8), [], [])
 
 
+PLANE = [at(angle) for angle in (0, 14, 16, 44, 46, 74, 76, 90)]
+# First angle from the first axis, second one from the second axis towards the third:
+# 0 and undefined, 11.3 and 0, 11.3 and 90, 54.7 and 45, 90 and 0, 83.7 and 83.7.
+SPACE = [[0.5, 0.0, 0.0], [0.5, 0.1, 0.0], [0.5, 0.0, 0.1], [0.5, 0.5, 0.5]]
+SPACE += [[0.0, 0.5, 0.0], [0.1, 0.1, 0.9]]
+
+
 @pytest.mark.parametrize(
     ("bounds", "X", "bins"),
     [
         (unit(1), [[0.1], [0.9]], [0, 0]),
-        (
-            unit(2),
-            [at(angle) for angle in (0, 14, 16, 44, 46, 74, 76, 90)],
-            [0, 0, 1, 2, 3, 4, 5, 5],
-        ),
+        (unit(2), PLANE, [0, 0, 1, 2, 3, 4, 5, 5]),
         # In units of the box, from its lower corner: halfway along both sides, at 45
         # degrees of the unit box; and at atan(0.2 / 0.9) = 12.5 degrees.
         ([[-1.0, 1.0], [2.0, 3.0]], [[0.002, 2.5], [0.8, 2.2]], [2, 0]),
         # The corner itself, and what lies outside.
         (unit(2), [[0.0, 0.0], [1.1, 0.5], [-0.1, 0.5]], [-1, -1, -1]),
-        # First angle from the first axis, second one from the second axis towards the
-        # third: three bins each, of 30 degrees.
-        (
-            unit(3),
-            [
-                [0.5, 0.0, 0.0],  # 0 and undefined
-                [0.5, 0.1, 0.0],  # 11.3 and 0
-                [0.5, 0.0, 0.1],  # 11.3 and 90
-                [0.5, 0.5, 0.5],  # 54.7 and 45
-                [0.0, 0.5, 0.0],  # 90 and 0
-                [0.1, 0.1, 0.9],  # 83.7 and 83.7
-            ],
-            [0, 0, 2, 4, 6, 8],
-        ),
+        (unit(3), SPACE, [0, 0, 2, 4, 6, 8]),  # three bins each, of 30 degrees
     ],
     ids=["one", "two", "units", "outside", "three"],
 )
