@@ -16,6 +16,7 @@ model reads at once.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ _CHECKED = 8  # requests of a tree that are compared with themselves alone
 _ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 # Relative and absolute tolerance of equal log-likelihoods. In half precision, sums of
 # dozens of nats are off by hundredths.
-_ROUNDING, _ROUNDING_HALF = 1e-4, 0.05
+_ROUNDING, _ROUNDING_HALF = (1e-4, 1e-4), (2e-3, 0.05)
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,10 @@ def likelihoods(
     """Return a scorer whose passes fit in memory, or raise OutOfMemoryError."""
     rows = None if batch_size == "auto" else batch_size
     on_cpu = model.device.type == "cpu"
-    width = model.config.get_text_config().hidden_size if in_trees else None
+    config: Any = model.config.get_text_config()
+    width = getattr(config, "hidden_size", None) if in_trees else None
+    if "longrope" in str(getattr(config, "rope_parameters", "")):
+        rows, width = 1, None  # its positions depend on the longest of a batch
     vocabulary = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     most = max(1, (MOST_BYTES_CPU if on_cpu else MOST_BYTES) // (4 * vocabulary))
     tokens = _TOKENS_CPU if on_cpu else _TOKENS
@@ -350,9 +354,11 @@ def _window_reason(model: PreTrainedModel, requests: Sequence[Request]) -> str |
     kinds = {*(getattr(config, "layer_types", None) or ())}
     if kinds - _ATTENTION or getattr(model, "_is_stateful", False):
         return "not all of its layers are of attention"
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return "it takes no positions"
     longest = max((len(r.inputs) for r in requests), default=0)
-    for key in ("sliding_window", "attention_chunk_size"):
-        if (window := getattr(config, key, None)) is not None and longest > window:
+    for key in ("sliding_window", "attention_chunk_size", "window_size"):
+        if isinstance(window := getattr(config, key, None), int) and longest > window:
             return f"{key} is {window}, and a request has {longest} tokens"
     return None
 
@@ -373,7 +379,7 @@ def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
     found = np.array([in_tree[index][0] for index in last])
     is_half = scores.model.dtype in (torch.bfloat16, torch.float16)
     rounding = _ROUNDING_HALF if is_half else _ROUNDING
-    if np.allclose(found, expected, rtol=rounding, atol=rounding, equal_nan=True):
+    if np.allclose(found, expected, *rounding, equal_nan=True):
         return None
     return (
         f"log-likelihoods differ by {np.nanmax(abs(expected - found)):.2g} from those "

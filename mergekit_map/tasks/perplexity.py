@@ -78,7 +78,7 @@ def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
     if source.file is None:
         documents, key = _read_dataset(source, directory), "dataset"
     else:
-        text, key = _read_text(directory / source.file), "file"
+        text, key = _read_text(directory / source.file.expanduser()), "file"
         is_one = source.file.suffix == ".txt"
         documents = [text] if is_one else _texts(_parse(text), source.field, key)
     if not any(document.strip() for document in documents):

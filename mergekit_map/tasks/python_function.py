@@ -144,6 +144,7 @@ def _measure(
     task: PythonFunction, model: PreTrainedModel, tokenizer: Any, documents: Documents
 ) -> Measurement:
     before, here = weight_checksum(model), os.getcwd()
+    generation: Any = copy.deepcopy(getattr(model, "generation_config", None))
     # Not inference_mode: a function that needs gradients can enable them.
     with separate_randomness(), torch.no_grad():
         try:
@@ -154,6 +155,7 @@ def _measure(
                 returned = task.function(model, tokenizer)
         finally:
             model.train(mode=False)
+            model.generation_config = generation
             os.chdir(here)  # the run folder's path may be relative
     if weight_checksum(model) != before:
         raise EvaluationError(

@@ -69,6 +69,7 @@ NO_NUMBERS = ["None", "'a'", "torch.ones(1, 1)", "[]", "[1, 'a']", "1, 2, 3"]
 NO_NUMBERS += ["1, -2", "None, 1"]
 HARMS = ["lm_head.weight[0, 0] += 1e-3", "lm_head.weight.data.neg_()", "half()"]
 HARMS += ["resize_token_embeddings(500)", "lm_head = torch.nn.Identity()"]
+HARMS += ["model.rotary_emb.bfloat16()"]  # which is not among the weights
 
 
 def test_an_edited_function_is_the_one_that_is_called(
@@ -114,6 +115,14 @@ def test_a_function_that_fails_or_harms_has_no_value(
 
     with pytest.raises(EvaluationError, match=message):
         run()
+
+
+def test_how_a_function_generates_is_its_own(bench: Bench) -> None:
+    code = "model.generation_config.max_new_tokens = 3; return 1"
+    known = bench.model.generation_config.max_new_tokens
+
+    assert prepare(bench, code)().value == 1
+    assert bench.model.generation_config.max_new_tokens == known != 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
