@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch  # raises AttributeError where a part is no more
 
+import torch
 import transformers
 from filelock import FileLock
 from mergekit.architecture import ModelArchitecture, get_architecture_info
@@ -265,6 +266,7 @@ def release_memory() -> None:
     good part of the model, scattered between the tensors that stay.
     """
     gc.collect()
+    torch.cuda.empty_cache()
     if sys.platform.startswith("linux"):
         with suppress(AttributeError):  # another C library, which has no such call
             ctypes.CDLL(None).malloc_trim(0)

@@ -1,5 +1,6 @@
-"""Replays: merging a tensor again with other weights, bit for bit as mergekit does.
+"""Replays merge a tensor with other weights, bit for bit as mergekit does.
 
+What weights do not change is computed once: reading models, and dropping parameters.
 A large tensor is merged in blocks that fit in a CPU's cache. All operations are
 elementwise but the sums over the models, which torch computes in float32, in the order
 of the models, and rounds once. torch sums only the last entries of a tensor, fewer than
@@ -123,7 +124,9 @@ def _blocks(deltas: Tensor) -> Iterable[slice]:
     of at most ``_UNIT`` columns belongs to the block before it.
     """
     n, size = deltas.shape
-    block = _BLOCK if deltas.device.type == "cpu" else _BLOCK_GPU
+    # CUDA sums three rows and more in another order beyond 2 GiB: in one block, then.
+    block_gpu = _BLOCK_GPU if n < 3 else n * size
+    block = _BLOCK if deltas.device.type == "cpu" else block_gpu
     length = max(_UNIT, block // n // _UNIT * _UNIT)
     starts = [*range(0, max(1, size - _UNIT), length)]
     return map(slice, starts, [*starts[1:], size])
