@@ -36,7 +36,7 @@ from mergekit_map.utils.shutdown import check_interrupt
 from mergekit_map.utils.text import bytes_in_words
 
 Engine: TypeAlias = AbstractContextManager[Merges]
-# Receives what was measured before it was requested.
+# Called with a measurement that finished before it was requested.
 Arrived: TypeAlias = Callable[[MeasurementRequest, Measurement], None]
 
 
@@ -61,20 +61,20 @@ class Worker:
     """Measures merges one after the other; opens the models with the first one."""
 
     def __init__(self, engine: Engine):
-        self._unopened = engine
+        self._engine = engine
         self._stack = ExitStack()
-        self._merges: Merges | None = None
+        self._merge: Merges | None = None
         self._coefficients: Mapping[str, float] | None = None
         self._measures: Mapping[str, Measure] = {}
 
     def open(self) -> Merges:
         """Open the models, unless they are open; MergeError if they cannot be."""
-        if self._merges is None:
+        if self._merge is None:
             try:
-                self._merges = self._stack.enter_context(self._unopened)
-            except FAILURES as error:  # no failure of the merge to be measured
+                self._merge = self._stack.enter_context(self._engine)
+            except FAILURES as error:  # of the models, not of one merge
                 raise MergeError(first_line(error)) from error
-        return self._merges
+        return self._merge
 
     def close(self) -> None:
         """Release the models."""
@@ -85,7 +85,7 @@ class Worker:
 
     def measure(self, request: MeasurementRequest) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
-        self.open()  # which is no time of this measurement
+        self.open()  # before the clock: a measurement does not take that long
         started = time.perf_counter()
         measure = self.measures_of(request.coefficients)[request.task]
         if request.held_out:
@@ -105,14 +105,14 @@ class Worker:
         self._coefficients = None
 
     def measures_of(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Merge, unless these coefficients are merged already."""
-        merges = self.open()
+        """Return what measures each task on this merge, which is made if need be."""
+        merge = self.open()
         if self._coefficients != coefficients:
-            # If the merge fails, the models are a merge of no coefficients. The last
-            # measures may hold a model, whose memory the next merge needs.
+            # If merging fails, the weights belong to no coefficients. The last measures
+            # may hold a model, whose memory the next merge needs.
             self.forget()
             self._measures = {}
-            self._measures = merges(coefficients)
+            self._measures = merge(coefficients)
             self._coefficients = dict(coefficients)
         return self._measures
 

@@ -134,8 +134,8 @@ def with_confirmation(
             coefficients = dict(next(iter(by_task.values())).coefficients)
             measured = {task: e.reading for task, e in by_task.items()}
             label = labels.get((fingerprint, key))
-            merge = Merge(label=label, coefficients=coefficients, measured=measured)
-            merges.append(merge)
+            own = coefficients if fingerprint == study.merge else {}  # else on disk
+            merges.append(Merge(label=label, coefficients=own, measured=measured))
             for task, of_merges in items.items():
                 answers = store.answers(coefficients, task)
                 reading = measured.get(task, UNKNOWN)

@@ -111,9 +111,9 @@ class Evaluation(Record):
     details: Mapping[str, int | Finite] = Field(default_factory=dict)
     """Other values of the task."""
     merge: Line
-    """Fingerprint of models, method, dtype and seed, common to a search."""
+    """Fingerprint of models, method, dtype and seed: of all merges of a search."""
     recipe: Line | None = left_out()
-    """Fingerprint of this merge alone, in any search; left out where unknown."""
+    """Fingerprint of this merge's recipe, in any search; left out where unknown."""
     definition: Line
     """Fingerprint of the task."""
     error: str | None = left_out()
@@ -124,8 +124,8 @@ class Evaluation(Record):
     """Where only `n` of the documents were measured: standard error of the value as an
     estimate of the value on all of them; left out where all were."""
     taken: Line | None = left_out()
-    """Fingerprint at the time of the measurement, where the same merge has another one
-    now; left out where it is the same, or where it only judged."""
+    """What `merge` was at the time of the measurement; left out where it is the same,
+    or where the merge only judged a search, as an opponent of `compare` does."""
     engine: Line | None = left_out()
     """Engine that generated the answers: `vllm`; left out for transformers' `generate`
     and for tasks without generated answers."""

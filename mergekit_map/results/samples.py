@@ -168,7 +168,7 @@ def agree(answers: Answers | None, reading: Reading) -> TypeGuard[Answers]:
 
     Otherwise they are of another definition of the task, or of another machine.
     """
-    if answers is None or reading.value is None:
+    if answers is None or reading.value is None or reading.documents is not None:
         return False
     margin = _ROUNDING * (reading.stderr or 0.0)
     return math.isclose(answers.mean, reading.value, rel_tol=_ROUNDING, abs_tol=margin)

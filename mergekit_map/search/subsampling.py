@@ -143,7 +143,7 @@ def _regress(
         fitted = mean_reference + t_centre + (X - X_centre) @ coefficients
         return _Fit(
             value=float(w @ fitted) / len(w),
-            left_out=w_subset * residuals / np.maximum(1 - leverage, 1e-6),
+            left_out=len(share) * share * residuals / np.maximum(1 - leverage, 1e-6),
             freedom=len(y) - 1 - float(kept.sum()),
         )
 

@@ -21,7 +21,7 @@ from mergekit_map.workflows.search import search_front
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
-import torch
+import os, torch
 
 SIZE = 20
 
@@ -32,6 +32,7 @@ def misses(model, tokenizer, documents=None):
         file.write(str(list(wanted)) + chr(10))
     found = []
     for number in wanted:
+        assert documents is None or not os.path.exists(f"fails at {number}")
         goal = torch.randn(head.shape, generator=torch.Generator().manual_seed(number))
         found.append(((head - 0.05 * goal) ** 2).mean().item() * 100)
     return found
@@ -176,6 +177,16 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
 
     back = invoke("select", "run", f"--index={front.selected}")
     assert "Measured on held-out data" in " ".join(back.output.split())
+
+
+def test_held_out_documents_that_cannot_be_measured_cost_no_front(run: Path) -> None:
+    held_out = numbers(next(iter(records(run, "own", held_out=True).values())))
+    Path(f"fails at {held_out[0]}").touch()
+
+    said = " ".join(invoke("search", "config.yml", "other").output.split())
+
+    assert "the front is not confirmed by them" in said
+    assert front_of(Path("other")).points == front_of(run).points
 
 
 @pytest.mark.usefixtures("run")
