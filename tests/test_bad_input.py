@@ -72,6 +72,8 @@ CASES: dict[str, Change] = {
     # Keys that do not exist, at every level.
     r"merge_metod.*did you mean 'merge_method'": put("merge_metod", "x"),
     r"\[0\]\.parameters\.densty: .*'density'": parameters(densty=0.5),
+    r"weight: .*unable to parse.*'0,5'": parameters(weight="0,5"),
+    r"base_model: a model is written as text .*, got ''": put("base_model", ""),
     r"normalize: it holds for all models": parameters(normalize=True),
     # Things of the wrong type or out of range.
     r"a: item 2 of the list is missing": searching(bounds={"a": [0]}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -97,7 +98,7 @@ def new_config_text(given: Mapping[str, Any], settings: Settings) -> str:
         )
     from mergekit_map.workflows.init import NewMerge, new_config, new_tasks
 
-    method = _METHOD if given["method"] is None else given["method"]
+    method = (given["method"] or _METHOD).removeprefix("map_")
     density = given["density"]
     if density is not None and method == _METHOD:  # mergekit ignores it
         raise click.UsageError(
@@ -127,8 +128,8 @@ def _written_config(
             config.write_text(content, encoding="utf-8")
             yield config
         return
-    name = "options" if target.name in {"", ".."} else target.name
-    config = target.parent / f"{name}.yml"
+    target = Path(os.path.abspath(target))
+    config = target.with_name(f"{target.name}.yml")
     if config.exists():
         text = config.read_text(encoding="utf-8", errors="replace")
         signed_part, _, _ = text.rpartition(_SIGNATURE)

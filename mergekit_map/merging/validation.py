@@ -137,7 +137,8 @@ def _bad_models(part: MergeConfig, key: KeyPath) -> Iterator[Problem]:
     in_a_list = key != () and isinstance(key[-1], int)  # elsewhere it is for 'models'
     for name in ("base_model", *(["model"] if in_a_list else [])):
         model = part.get(name)
-        if not isinstance(model, str | None) or len(model or "") > _LONGEST_PATH:
+        is_written = isinstance(model, str) and 0 < len(model) <= _LONGEST_PATH
+        if model is not None and not is_written:
             text = "a model is written as text (path, path@revision or path+lora)"
             yield Problem((*key, name), f"{text}, got {shown(model)}")
         elif model is not None:

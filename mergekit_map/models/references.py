@@ -73,7 +73,7 @@ def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
     """Make local paths, which are relative to ``directory``, absolute."""
 
     def absolute(part: ModelPart) -> ModelPart:
-        place = _place(os.path.join(directory, part.path))
+        place = _place(os.path.join(directory, os.path.expanduser(part.path)))
         return replace(part, path=place) if os.path.isdir(place) else part
 
     return map_parts(merge, absolute)
@@ -141,8 +141,8 @@ def weight_setting(part: MergeConfig, key: KeyPath) -> Setting | None:
 
 
 def names_coefficient(weight: Any) -> bool:
-    """Whether a weight is the name of a coefficient: text that is no number."""
-    if not isinstance(weight, str) or not weight.strip():
+    """Whether a weight is the name of a coefficient: text with a letter, no number."""
+    if not isinstance(weight, str) or not any(map(str.isalpha, weight)):
         return False
     try:
         float(weight)
@@ -226,4 +226,4 @@ def _place(folder: StrPath) -> str:
     if not os.path.isdir(path):
         return str(folder)
     real = os.path.realpath(path)
-    return f"./{os.path.relpath(real)}" if {"@", "+"} & {*real} else real
+    return f"./{os.path.relpath(path)}" if {"@", "+"} & {*real} else real

@@ -77,7 +77,7 @@ class NewMerge:
 def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) -> str:
     """Return a whole configuration; ``tasks`` are the result of ``new_tasks``."""
     base = _base_of_adapters(merge.models) if merge.base is None else merge.base
-    if base in merge.models:
+    if base in merge.models and merge.method != "linear":
         raise ConfigError(f"--model {base} is the base, too; leave it out")
     content: dict[str, Any] = {"merge_method": merge.method}
     if base is not None:
@@ -135,19 +135,19 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
         )
     merge, short = copy.deepcopy(file.merge), short_names(tuned).items()
     names = {m: n if names_coefficient(n) else f"{n}-model" for m, n in short}
-    was = []
+    was, fixed, shared = [], [], weight_setting(merge, ())
     for key, entry, _ in walk_entries(merge):
         name, setting = names.get(str(entry["model"])), weight_setting(entry, key)
         weight = setting[1] if setting else None
         if name is not None and isinstance(weight, int | float):
             entry["parameters"]["weight"] = name
             was.append(f"{name} (was {weight})")
+        elif name is not None and (setting or shared):
+            fixed.append(name)
     comments = [f"Searched by name: the weights of {', '.join(was)}"] if was else []
-    if (shared := weight_setting(merge, ())) is not None and not was:
-        comments.append(
-            f"'parameters: weight: {shared[1]}' below holds for all models: remove it, "
-            "so that theirs can be searched"
-        )
+    if fixed:
+        text = f"Not searched: {', '.join(fixed)}; remove their weights below (one for "
+        comments.append(f"{text}all models, too), or write names in their place")
     content = {**merge, "map": map_block(tuned, tasks, {})}
     return yaml_text(content, [*comments, *_hints(tasks)])
 
@@ -181,7 +181,7 @@ def _text_task(given: str) -> tuple[str, dict[str, str]]:
     name, equals, file = given.partition("=")
     if not equals or not TASK_NAME.fullmatch(name) or Path(given).exists():
         name, file = Path(given).stem, given
-    return name, {"perplexity": file}
+    return name, {"perplexity": str(Path(file))}
 
 
 def _benchmark(given: str) -> tuple[str, dict[str, str]]:

@@ -188,7 +188,7 @@ def _difference(searched: Merge, written: Merge) -> str:
     if differing:
         found += (
             f"The checkpoint is not what the search measured: {'; '.join(differing)}. "
-            "Either device, versions or files have changed since, or an import was "
+            "Either device, batches, versions or files have changed, or an import was "
             "rounded or of other documents, or the task does not give the same number "
             "twice."
         )

@@ -184,6 +184,8 @@ class _MergeAndChat:
                 model = self.chat_models(view.point.coefficients)
                 _chat(model, f"point {view.at}: {view.point.weights}")
                 return view
+            self.stack.close()  # the models of the chat, which may fill the memory
+            vars(self).pop("chat_models", None)
             view = self._merge(view)
         except (MapError, OSError, RuntimeError, click.ClickException) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
