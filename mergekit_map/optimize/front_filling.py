@@ -29,7 +29,7 @@ _MIN_GAIN = 1e-12  # a point that gains less has arrived
 _SLACK = 1e-3
 # Curvatures are at least this share of the largest. Smaller ones make steps too long.
 _MIN_CURVATURE = 1e-6
-_N_PASSES = 6  # weights, curvature and bounds reached depend on one another
+_N_PASSES = 6  # of _newton_steps
 _N_EXCHANGES = 60  # of weight between two tasks, which is plenty for a dozen
 # Hypervolumes reach a little below the nadir, so that the ends of a front count.
 _REFERENCE = -0.1
@@ -85,7 +85,7 @@ def pareto_newton(
 
 
 def _derivatives(scores: Predict, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return gradients (n, m, d) and Hessians (n, m, d, d), by central differences."""
+    """Return gradients (n, m, d) and Hessians (n, m, d, d), numerically."""
     n, d = points.shape
     rows, columns = np.triu_indices(d, 1)
     unit = STEP * np.eye(d)
@@ -117,7 +117,8 @@ def _newton_steps(
     With the gradient g and the size H of the Hessian of the weighted sum, it maximizes
     ``g @ step - step @ H @ step / 2``. By an active set: coefficients whose step would
     leave the box end at its bound. Weights (n, m) are those of ``_balanced_weights``,
-    unless fixed. Returns them, too.
+    unless fixed. Returns them, too. Step, weights, bounds and H depend on one another,
+    so they are improved in turns; ``pareto_newton`` shortens steps that did not settle.
     """
     n, d = points.shape
     weights = np.zeros(gradients.shape[:2]) if fixed_weights is None else fixed_weights
@@ -130,7 +131,7 @@ def _newton_steps(
             constant_gains = np.einsum("nmd,nd->nm", gradients, constant_step)
             weights = _balanced_weights(gradients @ task_steps, constant_gains)
         steps = constant_step + np.einsum("ndm,nm->nd", task_steps, weights)
-        # A coefficient at a bound is free again where the slope turns into the box.
+        # The next active set: free again is what a slope turns into the box.
         slopes = np.einsum("nm,nmi->ni", weights, gradients)
         slopes -= np.einsum("nij,nj->ni", H, steps)
         unclipped = steps + np.where(at_bound, slopes, 0)
