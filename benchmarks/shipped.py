@@ -135,7 +135,6 @@ def _text(family: Path, folder: Path) -> Path:
 
 
 def _first(source: Path, count: int, out: Path) -> Path:
-    """Copy the first lines of a file."""
     lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
     out.write_text("".join(lines[:count]), encoding="utf-8")
     return out
@@ -181,8 +180,9 @@ def _by_mergekit(recipe: Path, out: Path, cache: Path) -> None:
     command = re.search(r"^# Merge it with: (.*)$", recipe.read_text(), re.MULTILINE)
     assert command is not None
     places = {"OUT": str(out), "CACHE": str(cache)}
-    _, *words = (places.get(word, word) for word in shlex.split(command[1]))
-    _run("mergekit.scripts.run_yaml", *words)
+    words = [places.get(w, w) for w in shlex.split(command[1], comments=True)]
+    for _ in range(1 + ("# twice" in command[1])):
+        _run("mergekit.scripts.run_yaml", *words[1:])
 
 
 def _run(module: str, *words: object) -> None:

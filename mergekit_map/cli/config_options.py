@@ -98,7 +98,8 @@ def new_config_text(given: Mapping[str, Any], settings: Settings) -> str:
         )
     from mergekit_map.workflows.init import NewMerge, new_config, new_tasks
 
-    method = (given["method"] or _METHOD).removeprefix("map_")
+    method = _METHOD if given["method"] is None else given["method"]
+    method = method.removeprefix("map_")
     density = given["density"]
     if density is not None and method == _METHOD:  # mergekit ignores it
         raise click.UsageError(
@@ -128,8 +129,7 @@ def _written_config(
             config.write_text(content, encoding="utf-8")
             yield config
         return
-    target = Path(os.path.abspath(target))
-    config = target.with_name(f"{target.name}.yml")
+    config = Path(os.path.relpath(f"{os.path.abspath(target)}.yml"))
     if config.exists():
         text = config.read_text(encoding="utf-8", errors="replace")
         signed_part, _, _ = text.rpartition(_SIGNATURE)

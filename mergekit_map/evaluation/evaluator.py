@@ -85,7 +85,7 @@ class Worker:
 
     def measure(self, request: MeasurementRequest) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
-        self.open()  # before the clock: a measurement does not take that long
+        self.open()  # before the clock starts: it is no part of a measurement
         started = time.perf_counter()
         measure = self.measures_of(request.coefficients)[request.task]
         if request.held_out:

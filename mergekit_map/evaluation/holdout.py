@@ -29,6 +29,7 @@ from mergekit_map.search.study import Candidate, Evaluator, Study
 from mergekit_map.tasks.base import PreparedTask
 from mergekit_map.types import Documents, Measurement
 from mergekit_map.utils.files import digest
+from mergekit_map.utils.progress import warn
 
 _LEAST = 2  # documents on either side: of one, no standard error is known
 
@@ -105,15 +106,20 @@ def measure_held_out(
     merges: Iterable[Mapping[str, float]],
     on_held_out: Callable[[Path, Mapping[str, str]], Evaluator],
     log: EvaluationLog,
-) -> None:
-    """Measure merges on the held-out documents, unless the log has it already.
+) -> bool:
+    """Measure merges on the held-out documents, if they can be, unless the log has it.
 
     The tasks of the ``study`` are the held-out documents. ``on_held_out`` returns their
     evaluator, from its folder of samples and the definitions of the tasks.
     """
     samples = log.folder.held_out_samples(study.merge)
     candidates: list[Candidate] = [("holdout", merge) for merge in merges]
-    measure(study, candidates, on_held_out(samples, study.definitions), log)
+    try:
+        measure(study, candidates, on_held_out(samples, study.definitions), log)
+    except EvaluationError as error:
+        warn(f"held-out documents: {error}; the front is not confirmed by them")
+        return False
+    return True
 
 
 def with_confirmation(

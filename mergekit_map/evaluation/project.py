@@ -360,7 +360,7 @@ class Project:
     @cached_property
     def engines(self) -> Mapping[str, EngineChoice]:
         """Return the engine of each task that generates, and why it was chosen."""
-        on_gpu = str(self.options.device) in {"cuda", "cuda:0", "xpu"}
+        on_gpu = str(self.options.device) in {"cuda", "cuda:0", "xpu", "xpu:0"}
         return choose_engines(self.tasks, self.spec, on_gpu=on_gpu, used=self.used)
 
 

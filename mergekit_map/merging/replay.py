@@ -125,7 +125,7 @@ def _blocks(deltas: Tensor) -> Iterable[slice]:
     """
     n, size = deltas.shape
     # CUDA sums three rows and more in another order beyond 2 GiB: in one block, then.
-    block_gpu = _BLOCK_GPU if n < 3 else n * size
+    block_gpu = _BLOCK_GPU if n < 3 or deltas.nbytes < 1 << 31 else n * size
     block = _BLOCK if deltas.device.type == "cpu" else block_gpu
     length = max(_UNIT, block // n // _UNIT * _UNIT)
     starts = [*range(0, max(1, size - _UNIT), length)]

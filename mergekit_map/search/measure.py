@@ -87,7 +87,7 @@ def measure(
             n = len(values[task])
             if n >= _HOPELESS or (n == 1 and evaluation.error is not None):
                 raise EvaluationError(
-                    f"task {task!r} cannot be measured, so the search stops here: the "
+                    f"task {task!r} cannot be measured: the "
                     f"last of {n} merges gave {evaluation.error or 'NaN or infinity'}"
                 )
 

@@ -113,7 +113,7 @@ def _choose(task: HarnessTask, spec: MapBlock, *, on_gpu: bool) -> EngineChoice:
     elif installed is None:
         why = "vLLM is not installed"
     elif not (on_gpu or "+cpu" in installed):
-        why = f"vLLM {installed} needs a GPU"
+        why = f"vLLM {installed} needs the first GPU (--device cuda)"
     else:
         return EngineChoice(VLLM, f"vLLM {installed} is installed", open=True)
     return EngineChoice(HF, why, open=True)

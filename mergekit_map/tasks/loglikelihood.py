@@ -55,8 +55,8 @@ _OPEN = sys.maxsize  # the end of a token that all later ones may follow
 _CHECKED = 8  # requests of a tree that are compared with themselves alone
 _ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 # Relative and absolute tolerance of equal log-likelihoods. In half precision, sums of
-# dozens of nats are off by hundredths.
-_ROUNDING, _ROUNDING_HALF = (1e-4, 1e-4), (2e-3, 0.05)
+# dozens of nats are off by tenths.
+_ROUNDING, _ROUNDING_HALF = 1e-4, 0.05
 
 
 @dataclass(frozen=True)
@@ -271,8 +271,10 @@ def likelihoods(
     on_cpu = model.device.type == "cpu"
     config: Any = model.config.get_text_config()
     width = getattr(config, "hidden_size", None) if in_trees else None
-    if "longrope" in str(getattr(config, "rope_parameters", "")):
-        rows, width = 1, None  # its positions depend on the longest of a batch
+    rope = getattr(config, "rope_parameters", None) or {}
+    short = rope.get("original_max_position_embeddings") or sys.maxsize
+    if "longrope" in str(rope) and any(len(r.inputs) > short for r in requests):
+        rows, width = 1, None  # beyond, all positions of a batch are others
     vocabulary = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     most = max(1, (MOST_BYTES_CPU if on_cpu else MOST_BYTES) // (4 * vocabulary))
     tokens = _TOKENS_CPU if on_cpu else _TOKENS
@@ -379,7 +381,7 @@ def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
     found = np.array([in_tree[index][0] for index in last])
     is_half = scores.model.dtype in (torch.bfloat16, torch.float16)
     rounding = _ROUNDING_HALF if is_half else _ROUNDING
-    if np.allclose(found, expected, *rounding, equal_nan=True):
+    if np.allclose(found, expected, rtol=rounding, atol=rounding, equal_nan=True):
         return None
     return (
         f"log-likelihoods differ by {np.nanmax(abs(expected - found)):.2g} from those "

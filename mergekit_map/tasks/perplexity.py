@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
     if source.file is None:
         documents, key = _read_dataset(source, directory), "dataset"
     else:
-        text, key = _read_text(directory / source.file.expanduser()), "file"
+        text, key = _read_text(directory / os.path.expanduser(source.file)), "file"
         is_one = source.file.suffix == ".txt"
         documents = [text] if is_one else _texts(_parse(text), source.field, key)
     if not any(document.strip() for document in documents):

@@ -126,8 +126,8 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
     except (AttributeError, KeyError, TypeError):
         models = []
     base, method = map(file.content.get, ("base_model", "merge_method"))
-    # A linear merge weighs its base, too, which gives it the tokenizer.
-    tuned = [m for m in dict.fromkeys(models) if m != base or method == "linear"]
+    is_linear = method in {"linear", "map_linear"}  # which weighs its base, too
+    tuned = [m for m in dict.fromkeys(models) if m != base or is_linear]
     if not tuned:
         raise ConfigError(
             f"{path}: 'models:' with a 'model:' each was expected, as mergekit-yaml "
@@ -135,19 +135,22 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
         )
     merge, short = copy.deepcopy(file.merge), short_names(tuned).items()
     names = {m: n if names_coefficient(n) else f"{n}-model" for m, n in short}
-    was, fixed, shared = [], [], weight_setting(merge, ())
-    for key, entry, _ in walk_entries(merge):
+    old, kept = list[str](), list[str]()
+    for key, entry, outer in walk_entries(merge, (), weight_setting(merge, ())):
         name, setting = names.get(str(entry["model"])), weight_setting(entry, key)
-        weight = setting[1] if setting else None
-        if name is not None and isinstance(weight, int | float):
+        weight = (setting or outer or (key, None))[1]
+        if name is None or weight is None:
+            continue
+        if setting and isinstance(weight, int | float):
             entry["parameters"]["weight"] = name
-            was.append(f"{name} (was {weight})")
-        elif name is not None and (setting or shared):
-            fixed.append(name)
-    comments = [f"Searched by name: the weights of {', '.join(was)}"] if was else []
+            old.append(f"{name} (was {weight})")
+        elif not names_coefficient(weight):
+            kept.append(name)
+    was, fixed = (", ".join(dict.fromkeys(of)) for of in (old, kept))
+    comments = [f"Searched by name: the weights of {was}"] if was else []
     if fixed:
-        text = f"Not searched: {', '.join(fixed)}; remove their weights below (one for "
-        comments.append(f"{text}all models, too), or write names in their place")
+        text = "remove their weights (and one for all models), or write names"
+        comments.append(f"Not searched: {fixed}; {text} in their place")
     content = {**merge, "map": map_block(tuned, tasks, {})}
     return yaml_text(content, [*comments, *_hints(tasks)])
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import ConfigError, EvaluationError
+from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.evaluator import (
     MergeEvaluator,
     Worker,
@@ -163,10 +163,7 @@ def _measured_front(
         merges = [*held_out.anchors.values()]
         if front.chosen.coefficients not in merges:
             merges.append(front.chosen.coefficients)
-        try:
-            measure_held_out(held_out, merges, evaluate.on_held_out, log)
-        except EvaluationError as error:
-            warn(f"held-out documents: {error}; the front is not confirmed by them")
+        if not measure_held_out(held_out, merges, evaluate.on_held_out, log):
             return front
         return with_confirmation(held_out, front, log.folder, log)
 

@@ -169,7 +169,7 @@ def browse(make_options: MakeOptions, run: Path, **models: Any) -> None:
 
 @dataclass
 class _MergeAndChat:
-    """The actions of the browser that load models, which stay loaded until the end."""
+    """The actions of the browser that load models, which stay loaded until a merge."""
 
     folder: RunFolder
     make_options: MakeOptions
@@ -184,8 +184,6 @@ class _MergeAndChat:
                 model = self.chat_models(view.point.coefficients)
                 _chat(model, f"point {view.at}: {view.point.weights}")
                 return view
-            self.stack.close()  # the models of the chat, which may fill the memory
-            vars(self).pop("chat_models", None)
             view = self._merge(view)
         except (MapError, OSError, RuntimeError, click.ClickException) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
@@ -205,12 +203,14 @@ class _MergeAndChat:
         out = Path(os.path.expanduser(out))  # as a shell would
         refuse_existing(out)
         options = self.make_options(f"opening {run}")
+        vars(self).pop("chat_models", None)  # which may fill the memory
+        self.stack.close()
         merge_and_show(run, out, options, {"index": view.at}, **self.models)
         return View.of(self.folder.read_front())
 
     @cached_property
     def chat_models(self) -> ChatModels:
-        """Open the models at the first chat."""
+        """Open the models at the first chat, and at the first after a merge."""
         options = self.make_options(f"opening {self.folder.path}")
         from mergekit_map.workflows.chat import open_chat
 
