@@ -167,8 +167,8 @@ NEW_MERGE_OPTIONS = {
         "--task",
         multiple=True,
         metavar="NAME",
-        help=f"Measure a benchmark ({', '.join(PRESETS)}), or any task "
-        "of lm-eval, as TASK:METRIC or TASK:METRIC,FILTER.",
+        help=f"Measure a benchmark ({', '.join(PRESETS)}), or a task "
+        "or YAML of lm-eval, as TASK:METRIC[,FILTER].",
     ),
     "method": click.option("--method", help=f"The merge method  [default: {_METHOD}]"),
     "density": click.option(

@@ -105,7 +105,7 @@ def win_rate_table(comparison: Comparison) -> Table:
             "direct search (random merges, those that no other dominates), over all "
             "pairs of points and all tasks, as measured; 50 % is a tie. Measuring the "
             "front of MAP to judge it is free, as in the paper; *as paid* is the front "
-            "of what the search itself evaluated. R²: the surrogates on the merges of "
+            "of what the search itself fitted. R²: the surrogates on the merges of "
             "the direct search; ± over the tasks."
         ),
         columns=[

@@ -89,13 +89,12 @@ class SearchSpec(Strict):
     design: Literal["sobol", "uniform"] = "sobol"
     """Distribution of the first merges."""
     evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
-    """Largest number of merges that surrogates are fitted to; by default (N+1)(N+2)
-    for N weights, ten times as many with `hours`; `bayesian`: 12 and the references;
-    `nested`: 20 for each pair. Points of the front come after them, and base, parents
-    and soup if the method cannot make them."""
+    """Most merges to measure before those of the front; by default (N+1)(N+2) for N
+    weights (ten times that with `hours`), 12 and the references for `bayesian`, 20 per
+    pair for `nested`. Base, parents and soup come on top if no weights give them."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
-    """Hours of measuring, summed over workers, `holdout` aside. After the first design,
-    a merge is measured only if it and the points of the front fit into them. Not with
+    """Limit on hours of measuring, summed over workers, without `holdout`. After the
+    first merges, one is measured only if time remains for it and the front. Not with
     `bayesian`, `nested` or `refine: false`."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Bounds of all coefficients, or a pair for each; 0 and 1 where none is given."""
@@ -156,7 +155,7 @@ class SelectSpec(Strict):
     """`sum`: the largest weighted sum of gains. `achievement`: the smallest weighted
     distance to the best value of each task."""
     knee: Annotated[bool, Field(strict=True)] = False
-    """The knee point: from there to any other point, the losses are larger than the
+    """Choose the knee point: moving from it to any other point loses more than it
     gains, each divided by the range of its task on the front."""
     require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
     """A limit for a task: the smallest allowed value (the largest where lower is

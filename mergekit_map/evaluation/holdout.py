@@ -117,7 +117,7 @@ def measure_held_out(
     try:
         measure(study, candidates, on_held_out(samples, study.definitions), log)
     except EvaluationError as error:
-        warn(f"held-out documents: {error}; the front is not confirmed by them")
+        warn(f"held-out documents: {error}")
         return False
     return True
 

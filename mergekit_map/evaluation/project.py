@@ -443,16 +443,10 @@ def refuse_changes(project: Project, manifest: Manifest) -> None:
     if study.merge != manifest.merge:
         changed.insert(0, changes_in_words(manifest.identity, project.identity))
     if changed:
-        advice = (
-            "search again, put back what changed, or name the folders of the models "
-            "that were measured (--model-path)"
-        )
-        if manifest.digests < 4:
-            advice += (
-                "; earlier versions looked at other files of models and tasks: if what "
-                "was searched is as it was, merge its recipe.yml with mergekit-yaml"
-            )
         raise MergeError(
             f"{' and '.join(changed)} changed since the search, so what was measured "
-            f"would not be of this merge, or not comparable; {advice}"
+            "would not be of this merge, or not comparable; search again, put back "
+            "what changed, or name the folders of the models that were measured "
+            "(--model-path). Earlier versions looked at other files and settings: if "
+            "what was searched is as it was, merge its recipe.yml with mergekit-yaml"
         )

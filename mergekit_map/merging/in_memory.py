@@ -136,7 +136,9 @@ def resident_merge(
         model, tokenizer = load_checkpoint(recorded.checkpoint, options)
     model.name_or_path = model.config.name_or_path = ""  # that has other weights
     if hasattr(model.base_model, "layers_are_rescaled"):  # RWKV changes its weights
-        raise MergeError("its model changes its weights: set 'merge: disk' in 'map:'")
+        raise MergeError(
+            "it changes its weights: set 'merge: disk', and search into another folder"
+        )
     if missing := [name for name in recorded.replays if name not in model.state_dict()]:
         raise MergeError(
             f"{len(missing)} tensors of the checkpoint, {missing[0]} among them, have "

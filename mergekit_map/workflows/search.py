@@ -164,7 +164,7 @@ def _measured_front(
         if front.chosen.coefficients not in merges:
             merges.append(front.chosen.coefficients)
         if not measure_held_out(held_out, merges, evaluate.on_held_out, log):
-            return front
+            return front  # which they do not confirm
         return with_confirmation(held_out, front, log.folder, log)
 
 

@@ -218,6 +218,9 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     lines = recipe_comments(front, index)
     if command := re.search(_COMMAND, text, re.MULTILINE):
         own = printable(shlex.quote(str(folder.recipe(index))))
-        options = command[1].replace(" --trust-remote-code", "")
+        trust = " --trust-remote-code"  # to be written by who trusts, not by a stranger
+        options = command[1].replace(trust, "") + f"  # add{trust}" * (
+            trust in command[1]
+        )
         lines.append(f"Merge it with: mergekit-yaml {own} {options}")
     return yaml_text(config, lines)

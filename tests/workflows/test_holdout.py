@@ -185,7 +185,7 @@ def test_held_out_documents_that_cannot_be_measured_cost_no_front(run: Path) -> 
 
     said = " ".join(invoke("search", "config.yml", "other").output.split())
 
-    assert "the front is not confirmed by them" in said
+    assert "held-out documents: task 'own' cannot be measured" in said
     assert front_of(Path("other")).points == front_of(run).points
     invoke("merge", "other", "out", "--trust-run")
 

@@ -66,9 +66,9 @@ def inspect(
 
     It prints whether the models can be merged, norms and angles of their task vectors,
     how many merges a search measures, and the memory and disk that it needs. No model
-    is loaded: of local weights some rows are read, and of models on the Hub only
-    configurations, headers and tokenizers are downloaded, but whole adapters and
-    datasets. The exit code is 0 if the models can be merged, and 2 otherwise.
+    is loaded: some rows of local weights are read. From the Hub it downloads
+    configurations, headers, tokenizers, adapters and datasets, but no weights of
+    models. The exit code is 0 if the models can be merged, and 2 otherwise.
 
     Instead of CONFIG, give --base, --model, --text and so on.
 

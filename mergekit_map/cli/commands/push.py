@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     default=None,
     help="Who can see a new repository  [default: private]",
 )
-@click.option("--run", type=RUN, help="The folder of the search goes along, too.")
+@click.option("--run", type=RUN, help="Upload the search of this folder, too.")
 @click.option(
     "--license",
     "licence",

@@ -78,9 +78,9 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     metavar="NAME,...",
     default="random,moead",
     show_default=True,
-    help="Searches on the real metrics: random (always there: the direct search), "
-    "sobol, grid, moead, nsga2, nsga3, sms_emoa; and with the extra bench cma_es, "
-    "qlognehvi, optuna.",
+    help="Other searches, to compare with: random (always included), sobol, grid, "
+    "moead, nsga2, nsga3, sms_emoa; with the extra [bench] also cma_es, qlognehvi, "
+    "optuna.",
 )
 @click.option(
     "--budget",
