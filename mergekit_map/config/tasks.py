@@ -274,7 +274,8 @@ def _known_preset(name: str) -> str:
         return name
     raise ValueError(
         f"there is no preset {name!r}; write other tasks of lm-eval as "
-        "{lm_eval: TASK, metric: METRIC}; " + nearest(name, PRESETS)
+        "{lm_eval: TASK, metric: METRIC} (--task TASK:METRIC); "
+        + nearest(name, PRESETS)
     )
 
 
