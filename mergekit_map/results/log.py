@@ -124,7 +124,7 @@ class Evaluation(Record):
     """Where only `n` of the documents were measured: standard error of the value as an
     estimate of the value on all of them; left out where all were."""
     taken: Line | None = left_out()
-    """What `merge` was at the time of the measurement; left out where it is the same,
+    """The `merge` at the time of the measurement; left out where it is the same,
     or where the merge only judged a search, as an opponent of `compare` does."""
     engine: Line | None = left_out()
     """Engine that generated the answers: `vllm`; left out for transformers' `generate`

@@ -219,8 +219,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     if command := re.search(_COMMAND, text, re.MULTILINE):
         own = printable(shlex.quote(str(folder.recipe(index))))
         trust = " --trust-remote-code"  # to be written by who trusts, not by a stranger
-        options = command[1].replace(trust, "") + f"  # add{trust}" * (
-            trust in command[1]
-        )
+        if trust in (options := command[1]):
+            options = f"{options.replace(trust, '')}  # add{trust}"
         lines.append(f"Merge it with: mergekit-yaml {own} {options}")
     return yaml_text(config, lines)

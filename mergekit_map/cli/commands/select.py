@@ -109,10 +109,8 @@ def _is_shown(run: Path, choice: Mapping[str, Any]) -> bool:
         shown = folder.read_front()
         others = any(choice[key] for key in choice.keys() - {"index", "limits"})
         number = shown.select.index if choice["index"] is None else choice["index"]
-        return not (others or folder.choosing.exists()) and None not in (
-            number,
-            shown.unfinished,
-        )
+        by_number = not others and None not in (number, shown.unfinished)
+        return by_number and not folder.choosing.exists()
     return False
 
 
