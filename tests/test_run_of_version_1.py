@@ -121,4 +121,4 @@ def test_a_model_with_files_that_version_1_did_not_look_at_is_told_what_to_do() 
     said = " ".join(invoke("merge", "run", "out", code=2).output.split())
 
     assert "changed since the search" in said
-    assert "earlier versions looked at other files" in said
+    assert "Earlier versions looked at other files" in said
