@@ -135,9 +135,10 @@ def resident_merge(
     with stage(f"loading a model that takes the weights of each merge ({size})"):
         model, tokenizer = load_checkpoint(recorded.checkpoint, options)
     model.name_or_path = model.config.name_or_path = ""  # that has other weights
-    if hasattr(model.base_model, "layers_are_rescaled"):  # RWKV changes its weights
+    if hasattr(model.base_model, "layers_are_rescaled"):
         raise MergeError(
-            "it changes its weights: set 'merge: disk', and search into another folder"
+            "RWKV models change their weights as they run, so they cannot be merged in "
+            "memory; set 'merge: disk' in the map block, and search into another folder"
         )
     if missing := [name for name in recorded.replays if name not in model.state_dict()]:
         raise MergeError(

@@ -334,12 +334,8 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         for c in space.coefficients:
             other = space.config({**coefficients, c.name: 0.25})
             if plan == _planned(other, model_config, options):
-                text = (
-                    f"no tensor has the weight {c.name!r}: its filter is in no name, "
-                )
-                text += (
-                    "another before it takes all, or there are too few layers for it"
-                )
+                text = f"no tensor has the weight {c.name!r}: its filter is in no name"
+                text += ", another before it takes all, or there are too few layers"
                 return [Problem(c.places[0], text)]
     except Exception as error:  # noqa: BLE001 - of any kind, by mergekit's planner
         text = f"mergekit cannot plan this: {errors.in_words(error)}"
