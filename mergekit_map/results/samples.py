@@ -114,13 +114,10 @@ class SampleStore:
     def read(self, request: MeasurementRequest) -> Measurement | None:
         """Read the measurement of a request; None if there is no finite one."""
         file = self._read_file(request.coefficients, request.task)
-        measured, answers = file.measured, file.answers
-        if measured is None or measured.value is None:
+        measured, answers, wanted = file.measured, file.answers, request.documents
+        if measured is None or measured.value is None or file.documents != wanted:
             return None
-        if file.documents != request.documents:
-            return None
-        answered = None if answers is None else answers.ids
-        if request.documents is not None and answered != request.documents:
+        if wanted is not None and (answers is None or answers.ids != wanted):
             return None  # some document has no answer
         return Measurement(**measured.model_dump(), answers=answers)
 
@@ -213,7 +210,7 @@ def differences_of(
 
 
 def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | None:
-    """Return the influence of each item on the value, to first order.
+    """Return the influence of each item on the value: what it is without the item.
 
     None where items do not define a standard error: with fewer than two, or an infinite
     value. Without ``parts``, or with fewer than two items in one, there is one part.
@@ -227,12 +224,14 @@ def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | 
     if not is_complete or not math.isfinite(value):
         return None
     values, weights = np.array(answers.values), np.array(answers.weights)
-    residuals = values.copy()
+    residuals = np.empty_like(values)
     for name in np.unique(names):
         part = names == name
-        residuals[part] -= np.average(values[part], weights=weights[part])
+        x, w, n = values[part], weights[part], int(part.sum())
+        changes = w * (x - np.average(x, weights=w)) * w.sum() / (w.sum() - w)
+        residuals[part] = (changes - changes.mean()) * (n - 1) / n
     slope = value if answers.exponential else 1.0
-    influences = slope * weights * residuals / weights.sum()
+    influences = slope * residuals / weights.sum()
     if not np.isfinite(influences).all():
         return None
     return Itemised(tuple(zip(names.tolist(), answers.ids, strict=True)), influences)

@@ -94,7 +94,9 @@ def fit_all(
             )
         values, link = np.array([e.value for e in usable]), Link(*metric.bounds)
         clipped = np.abs(link.apply(link.invert(values)) - values).max()
-        if 0 < 1e-3 * np.ptp(values) < clipped:
+        # A count at a bound says little, but a number without an error all it says.
+        tolerance = 1e-3 if (stderr > 0).any() else 1e-7
+        if 0 < tolerance * np.ptp(values) < clipped:
             link = Link()  # some are too near to a bound for it
         try:
             surrogates[task] = fit_surrogate(

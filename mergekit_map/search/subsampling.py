@@ -66,10 +66,10 @@ class Subset:
         fit = _regress(y, subset, self.references, w)
         is_binary = _is_binary(y) and _is_binary(self.references)
         sampling = _sampling_error(fit, size, is_binary=is_binary)
-        # Of the mean of all documents as draws, from the residuals of the subset. Where
-        # that is all of them, it is ``ratio_standard_error``.
-        squares = float(((w[subset] * (y - fit.value)) ** 2).mean()) * size
-        population = math.sqrt(squares * size / (size - 1)) / size
+        # The jackknife of the mean of all documents, from the residuals of the subset.
+        # Where that is all of them, it is ``ratio_stderr``.
+        changes = w[subset] * (y - fit.value) / (size - w[subset])
+        population = math.sqrt(size - 1) * float(changes.std())
         value = math.exp(fit.value) if self.exponential else fit.value
         slope = value if self.exponential else 1.0  # of the metric by the mean
         return replace(
@@ -109,9 +109,7 @@ class _Fit:
     freedom: float  # degrees of freedom of the residuals
 
 
-def _regress(
-    y: FloatArray, subset: Sequence[int], X: FloatArray, w: FloatArray
-) -> _Fit:
+def _regress(y: FloatArray, subset: list[int], X: FloatArray, w: FloatArray) -> _Fit:
     """Fit a weighted ridge regression whose prior is the mean score of the references.
 
     With ``t = y - mean(X)``, both centred by their weighted means over the subset, the

@@ -54,6 +54,8 @@ _CLEARLY_SMALLER = 0.7
 _BOUND_MARGIN = 1.0  # standard errors that a noisy value is kept off its bounds
 _MIN_SLOPE = 0.02  # of a link, as a share of its steepest slope at the measured values
 _MAX_CORRECTION = 3.0  # of a latent value, in standard deviations
+_N_LINEARIZATIONS = 4  # of a link; most settle after the first
+_SETTLED = 0.05  # change of a latent value, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -234,29 +236,30 @@ class _MetricData:
         """Fit a process to the measurements, transformed by the inverse link.
 
         The link is linearised at each measured value. As a noisy accuracy of 0 is not
-        minus infinity, it is linearised again at what the first process predicts.
+        minus infinity, it is linearised again at what the process predicts.
         """
         link = self.link
         fit = functools.partial(fit_gaussian_process, quadratic_only=quadratic_only)
         stderr = self.total_stderr
         margin = INVERT_MARGIN if stderr is None else _BOUND_MARGIN * stderr
         margin = np.minimum(margin, (link.upper - link.lower) / 2)
-        inside = np.clip(self.y, link.lower + margin, link.upper - margin)
-        measured = link.invert(inside)
-        first = fit(self._training_data(link.derivative(measured)), measured)
-        if link.is_identity:
-            return first
-        predicted = first.mean(self.U)
-        steepness = link.derivative(predicted)
-        slopes = np.maximum(steepness, _MIN_SLOPE * steepness.max())
-        limit = _MAX_CORRECTION * first.scale
-        corrections = np.clip((self.y - link.apply(predicted)) / slopes, -limit, limit)
-        # Of counts, the variance at their prediction, p(1-p)/n, not that of their luck.
-        spread = (
-            slopes if stderr is None else np.sqrt(slopes * link.derivative(measured))
-        )
-        data = self._training_data(spread)
-        return fit(data, predicted + corrections, start=first.mode.theta)
+        latent = link.invert(np.clip(self.y, link.lower + margin, link.upper - margin))
+        of_measured = link.derivative(latent)
+        process = fit(self._training_data(of_measured), latent)
+        predicted = process.mean(self.U)
+        for _ in range(0 if link.is_identity else _N_LINEARIZATIONS):
+            steepness = link.derivative(predicted)
+            slopes = np.maximum(steepness, _MIN_SLOPE * steepness.max())
+            limit = _MAX_CORRECTION * process.scale
+            errors = (self.y - link.apply(predicted)) / slopes
+            latent = predicted + np.clip(errors, -limit, limit)
+            # Of counts, the variance at the prediction, p(1-p)/n, not that of luck.
+            spread = slopes if stderr is None else np.sqrt(slopes * of_measured)
+            process = fit(self._training_data(spread), latent, start=process.mode.theta)
+            before, predicted = predicted, process.mean(self.U)
+            if np.abs(predicted - before).max() < _SETTLED * process.scale:
+                break
+        return process
 
     def _training_data(self, slopes: FloatArray) -> TrainingData:
         """Return the merges with latent noise, where the link has these slopes (n,)."""

@@ -246,8 +246,7 @@ class Posterior:
 
     def leave_one_out(self) -> tuple[FloatArray, FloatArray]:
         """Predict each merge from the others: mean, variance with noise; (n,) each."""
-        # Equation 5.12.
-        variances = 1 / self._K_inverse.diagonal()
+        variances = 1 / self._K_inverse.diagonal()  # equation 5.12
         return self._z - self.alpha * variances, variances
 
 

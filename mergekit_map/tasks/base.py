@@ -147,11 +147,11 @@ def _hashes_beside(function: Any) -> list[dict[str, str]]:
     return [hashes] if hashes else []
 
 
-def ratio_standard_error(totals: ArrayLike, weights: ArrayLike) -> float | None:
+def ratio_stderr(totals: ArrayLike, weights: ArrayLike) -> float | None:
     """Estimate the standard error of ``sum(totals) / sum(weights)``.
 
-    The linearised estimator of survey sampling (Cochran, Sampling Techniques, 1977,
-    section 6.4), with the items as independent draws; with equal weights it is the
+    The jackknife's (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
+    chapter 11), with the items as independent draws; with equal weights it is the
     standard error of a mean. None with fewer than two items.
     """
     y = np.asarray(totals, dtype=np.float64)  # (n,)
@@ -159,10 +159,9 @@ def ratio_standard_error(totals: ArrayLike, weights: ArrayLike) -> float | None:
     n = len(y)
     if n < 2:
         return None
-    with np.errstate(invalid="ignore"):  # infinite losses give NaN, as they should
-        residuals = y - y.sum() / w.sum() * w
-        squares = float(residuals @ residuals)
-    return math.sqrt(squares * n / (n - 1)) / float(w.sum())
+    with np.errstate(all="ignore"):  # infinite losses give NaN, as they should
+        left_out = (y.sum() - y) / (w.sum() - w)
+        return math.sqrt(n - 1) * float(left_out.std())
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from mergekit_map.results.paired import (
     stderrs_of_differences,
 )
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.tasks.base import ratio_standard_error
+from mergekit_map.tasks.base import ratio_stderr
 
 
 def of_means(scores: FloatArray) -> FloatArray:
@@ -42,11 +42,12 @@ def test_of_means_it_is_the_error_of_the_mean_difference() -> None:
 def test_against_what_no_item_moves_it_is_the_error_of_the_value_itself() -> None:
     rng = np.random.default_rng(1)
     totals, weights = rng.normal(size=20), rng.uniform(1, 2, size=20)
-    influences = (totals - totals.sum() / weights.sum() * weights) / weights.sum()
+    left_out = (totals.sum() - totals) / (weights.sum() - weights)
+    influences = (left_out.mean() - left_out) * 19 / 20
 
     found = one_part(np.array([influences, np.zeros(20)]))
 
-    assert found[0, 1] == pytest.approx(ratio_standard_error([*totals], [*weights]))
+    assert found[0, 1] == pytest.approx(ratio_stderr([*totals], [*weights]))
 
 
 def test_parts_of_a_group_are_drawn_by_themselves() -> None:

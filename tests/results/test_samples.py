@@ -179,8 +179,9 @@ def test_merges_are_compared_item_by_item(searched: Any) -> None:
     found = with_differences(front, run, []).differences["code"]
 
     values, tokens = np.array([each.values for each in answers]), np.array(TOKENS)
-    means = np.average(values, axis=1, weights=tokens)
-    influences = tokens * (values - means[:, None]) / tokens.sum()
+    totals = (values * tokens).sum(axis=1, keepdims=True)
+    left_out = (totals - values * tokens) / (tokens.sum() - tokens)
+    influences = (left_out - left_out.mean(axis=1, keepdims=True)) * (N - 1) / N
     expected = stderrs_of_differences(influences, np.zeros(N, int))
     assert found.items == N
     assert not found.answers

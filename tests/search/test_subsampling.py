@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mergekit_map.search.subsampling import Subset, draw_subset
-from mergekit_map.tasks.base import ratio_standard_error
+from mergekit_map.tasks.base import ratio_stderr
 from mergekit_map.types import Answers, Measurement
 
 SIZE, ANYTHING = 60, (-math.inf, math.inf)
@@ -76,7 +76,7 @@ def test_all_documents_have_the_value_and_the_error_of_a_measurement_on_all() ->
     assert found.value == pytest.approx(weights @ scores / weights.sum())
     assert found.sampling == 0
     assert found.stderr == pytest.approx(
-        ratio_standard_error(list(scores * weights), list(weights))
+        ratio_stderr(list(scores * weights), list(weights))
     )
 
 

@@ -197,9 +197,7 @@ def test_the_unit_of_a_metric_scales_its_predictions_alone() -> None:
 
 
 @pytest.mark.parametrize(("rate", "n", "merges"), [(0.016, 200, 16), (0.93, 50, 9)])
-def test_merges_of_bad_luck_count_no_more_than_others(
-    rate: float, n: int, merges: int
-) -> None:
+def test_merges_of_bad_luck_count_no_more(rate: float, n: int, merges: int) -> None:
     off = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -211,6 +209,18 @@ def test_merges_of_bad_luck_count_no_more_than_others(
         off.append(found.predict(X).mean() - y.mean())
 
     assert abs(np.mean(off)) < 0.05 * min(rate, 1 - rate)
+
+
+@pytest.mark.parametrize("rare", [0.0, 1.0])
+def test_one_answer_unlike_all_others_is_not_taken_for_many(rare: float) -> None:
+    """One of 16 merges has one right answer of 20, all others none; or the reverse."""
+    X, y = qmc.Sobol(2, seed=1).random(16), np.full(16, 1 - rare)
+    y[7] = abs(1 - rare - 1 / 20)
+    stderr = np.sqrt(y * (1 - y) / 19)
+
+    found = fit(X, y, BOUNDED, "auto", stderr=stderr).predict(X)
+
+    assert abs(found - (1 - rare)).mean() < 2 / 20 / 16
 
 
 def test_a_merge_of_few_documents_widens_no_other_errors() -> None:

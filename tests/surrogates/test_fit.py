@@ -126,9 +126,7 @@ LEVELS = np.column_stack([RNG.uniform(size=20), np.arange(20) % 2])
         (np.eye(2), "regularized", "at least 3 distinct merges, but only 2"),
     ],
 )
-def test_says_why_a_design_cannot_be_fitted(
-    X: np.ndarray, kind: Kind, message: str
-) -> None:
+def test_says_why_a_design_has_no_fit(X: np.ndarray, kind: Kind, message: str) -> None:
     for link in (IDENTITY, BOUNDED):
         with pytest.raises(DesignError, match=message):
             fit(X, X[:, 0], link, kind)

@@ -86,9 +86,7 @@ def test_effects_that_saturate_are_predicted_as_such(rate: float) -> None:
 
 
 @pytest.mark.parametrize("saturation", [1e-4, 0.3, 4.0])
-def test_the_covariance_depends_on_theta_as_finite_differences_say(
-    saturation: float,
-) -> None:
+def test_the_covariance_has_the_gradient_of_differences(saturation: float) -> None:
     data, _ = measured()
     data = replace(data, sampling_variance=np.linspace(0.1, 0.5, 9))
     half = np.random.default_rng(2).normal(size=(9, 9))
