@@ -36,8 +36,7 @@ _PROBES, _PROBE_TOKENS, _DECODED = 8, 160, 16
 _DEFAULT_ANSWER = 256  # tokens of an answer where a task has no limit: lm-eval's
 _LEAST_LENGTH = 320  # so that probes fill a block of the cache
 _CHAT = 1024  # tokens that a chat template adds at most, with examples as turns
-# Environment variables, where the user has not set them.
-_ENVIRONMENT = {
+_ENVIRONMENT = {  # environment variables, where the user has not set them
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     # With a process of its own, batches and their rounding would depend on the clock.

@@ -25,12 +25,13 @@ from unittest.mock import patch
 
 import lm_eval
 import numpy as np
+import torch
 from lm_eval.api import metrics
 from lm_eval.api.model import LM, CacheHook
 from lm_eval.api.registry import MODEL_REGISTRY, get_model
 from lm_eval.models.huggingface import HFLM
 from lm_eval.models.utils import normalize_gen_kwargs
-from transformers import PreTrainedModel
+from transformers import LogitsProcessorList, PreTrainedModel
 
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError
@@ -39,7 +40,7 @@ from mergekit_map.tasks.base import (
     PreparedTask,
     plain,
     quiet,
-    ratio_standard_error,
+    ratio_stderr,
     separate_randomness,
 )
 from mergekit_map.tasks.lm_eval_tasks import (
@@ -98,25 +99,40 @@ class HarnessModel(HFLM):  # type: ignore[misc]
     def _loglikelihood_tokens(
         self, requests: Sequence[Any], **options: Any
     ) -> list[Likelihood]:
+        found: list[Likelihood]
         if self.score is None:
-            found: list[Likelihood] = super()._loglikelihood_tokens(requests, **options)
-            return found
-        return self.score([self._request(*request) for request in requests])
+            found = super()._loglikelihood_tokens(requests, **options)
+        else:
+            found = self.score([self._request(*request) for request in requests])
+        _refuse_nan(torch.tensor([score for score, _ in found]))
+        return found
 
-    def _request(
-        self, texts: Any, context: list[int], continuation: list[int]
-    ) -> Request:
+    def _model_generate(self, *inputs: Any, **options: Any) -> Any:
+        def checked_logits(_: Any, logits: torch.Tensor) -> torch.Tensor:
+            _refuse_nan(logits)
+            return logits
+
+        options["logits_processor"] = LogitsProcessorList([checked_logits])
+        return super()._model_generate(*inputs, **options)
+
+    def _request(self, texts: Any, context: list[int], targets: list[int]) -> Request:
         """Cut a request from the left, as lm-eval does, where it is too long."""
-        if not 0 < len(continuation) <= self.max_length:
+        if not 0 < len(targets) <= self.max_length:
             raise EvaluationError(
                 f"a continuation must have 1 to {self.max_length} tokens, which the "
-                f"model takes, got {len(continuation)}: {texts!r:.200}; mend the task"
+                f"model takes, got {len(targets)}: {texts!r:.200}; mend the task"
             )
-        tokens = [*context, *continuation][-(self.max_length + 1) :]
-        return Request(tuple(tokens[:-1]), tuple(continuation))
+        tokens = [*context, *targets][-(self.max_length + 1) :]
+        return Request(tuple(tokens[:-1]), tuple(targets))
 
 
-def make_harness_model(
+def _refuse_nan(numbers: torch.Tensor) -> None:
+    """Raise EvaluationError for NaN, which lm-eval takes for the likeliest answer."""
+    if numbers.isnan().any():
+        raise EvaluationError("the model predicts NaN: its numbers overflow")
+
+
+def wrap_model(
     model: PreTrainedModel, tokenizer: Any, batch_size: BatchSize
 ) -> HarnessModel:
     """Wrap the model for lm-eval; neither it nor the tokenizer is changed."""
@@ -129,7 +145,11 @@ def make_harness_model(
             softmax_dtype="float32",  # in bfloat16, choices tie by rounding
         )
     lm.batch = batch_size
-    lm.tok_encode = functools.cache(lm.tok_encode)  # prompts are the same each time
+    # Prompts are the same each time; lists of them share their ints.
+    same, encode = dict[int, int]().setdefault, lm.tok_encode
+    lm.tok_encode = functools.cache(
+        lambda *texts, **options: [same(t, t) for t in encode(*texts, **options)]
+    )
     return lm
 
 
@@ -262,7 +282,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
         stderr = _standard_error(task, samples)
     if stderr is None and answers is not None:
         weights = np.array(answers.weights)
-        stderr = ratio_standard_error(np.array(answers.values) * weights, weights)
+        stderr = ratio_stderr(np.array(answers.values) * weights, weights)
         if stderr is not None and answers.exponential:
             stderr *= answers.mean
     return Measurement(
@@ -411,7 +431,7 @@ def _leaf_error(
         return _jackknife(aggregation, results) if is_smooth else None
     if aggregation is metrics.mean:
         return float(metrics.mean_stderr(results))
-    error = ratio_standard_error(*_sums(aggregation, results))
+    error = ratio_stderr(*_sums(aggregation, results))
     if error is None or aggregation not in EXPONENTIAL:
         return error
     return error * float(aggregation(results))

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from unittest.mock import patch  # raises AttributeError where a part is no more
 
 import lm_eval
@@ -72,6 +72,7 @@ _RANGES: dict[str, tuple[float | None, float | None]] = {
 _EVALUATES = re.compile("robustness_math|longproc_countdown")
 # Where the documents come from; the documents themselves are in the fingerprint.
 _NOT_IDENTITY = {"dataset_path", "dataset_name", "dataset_kwargs", "custom_dataset"}
+Loaded: TypeAlias = Mapping[str, Any]  # lm-eval's tasks and groups, with requests
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ class HarnessTask:
     spec: LmEvalTask
     metric: Metric
     fingerprint: str
-    loaded: Mapping[str, Any]  # lm-eval's tasks and groups; they keep the requests
+    loaded: Loaded
     subject: str  # the task or group whose result is read
     reading: str  # lm-eval's "<metric>,<filter>"
     sizes: Mapping[str, int]  # documents of each task that has the reading
@@ -175,7 +176,7 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
     )
 
 
-def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
+def find_tasks(name: str, directory: Path) -> Loaded:
     """Load a built-in task, group or tag, or a YAML file relative to ``directory``.
 
     Returns lm-eval's mapping with "tasks" and "groups", their data loaded. Raises
@@ -196,7 +197,7 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
             text += f"{nearest(name, manager.all_tasks)} A task of your own is named "
             raise InvalidTask(_KEY, f"{text}by the path of its .yaml file")
     with setting_up():
-        loaded: Mapping[str, Any] = manager.load([name])
+        loaded: Loaded = manager.load([name])
     return loaded
 
 
@@ -256,9 +257,7 @@ def _compile(source: str) -> Any:
     return sandbox.from_string(source)
 
 
-def build_requests(
-    loaded: Mapping[str, Any], limit: int | float | None, **chat: Any
-) -> None:
+def build_requests(loaded: Loaded, limit: int | float | None, **chat: Any) -> None:
     """Build the requests of all tasks once, for every evaluation.
 
     Each time, lm-eval would draw other few-shot examples, and a task might make other
@@ -274,7 +273,7 @@ def build_requests(
 
 
 def with_documents(
-    loaded: Mapping[str, Any], places: Mapping[str, Sequence[int]] | None
+    loaded: Loaded, places: Mapping[str, Sequence[int]] | None
 ) -> dict[str, Any]:
     """Return tasks with some of their documents, by place; without the other tasks.
 
@@ -306,7 +305,7 @@ def same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:
     return iter(copy.deepcopy(documents))  # tasks may change theirs
 
 
-def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Metric]:
+def _answer_tokens(loaded: Loaded, spec: LmEvalTask) -> tuple[str, Metric]:
     if spec.filter is not None:
         text = f"{ANSWER_TOKENS!r} are counted before any filter; remove this key"
         raise InvalidTask(("filter",), text)
@@ -323,7 +322,7 @@ def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Me
     return f"{ANSWER_TOKENS},none", metric
 
 
-def _choose_subject(loaded: Mapping[str, Any], spec: LmEvalTask) -> Any:
+def _choose_subject(loaded: Loaded, spec: LmEvalTask) -> Any:
     if not loaded["groups"] and len(loaded["tasks"]) != 1:
         raise InvalidTask(
             ("lm_eval",),
@@ -333,7 +332,7 @@ def _choose_subject(loaded: Mapping[str, Any], spec: LmEvalTask) -> Any:
     return next(iter(loaded["groups"] or loaded["tasks"]))  # the one asked for is first
 
 
-def _set_shots(loaded: Mapping[str, Any], spec: LmEvalTask) -> None:
+def _set_shots(loaded: Loaded, spec: LmEvalTask) -> None:
     for name, task in loaded["tasks"].items():
         own = task.config.num_fewshot
         if own == 0 and spec.num_fewshot:
@@ -348,10 +347,7 @@ def _set_shots(loaded: Mapping[str, Any], spec: LmEvalTask) -> None:
 
 
 def _choose_reading(
-    readings: Mapping[str, Any],
-    subject: str,
-    loaded: Mapping[str, Any],
-    spec: LmEvalTask,
+    readings: Mapping[str, Any], subject: str, loaded: Loaded, spec: LmEvalTask
 ) -> str:
     filters: dict[str, list[str]] = {}  # by metric
     for key in readings:
@@ -385,10 +381,7 @@ def _choose_reading(
 
 
 def _describe_metric(
-    results: Mapping[str, Any],
-    loaded: Mapping[str, Any],
-    parts: Sequence[str],
-    spec: LmEvalTask,
+    results: Mapping[str, Any], loaded: Loaded, parts: Sequence[str], spec: LmEvalTask
 ) -> Metric:
     declared = results["higher_is_better"]
     directions = {leaf: declared[leaf].get(spec.metric) for leaf in parts}
@@ -407,9 +400,7 @@ def _describe_metric(
     return Metric(all(directions.values()), *ends, unit=spec.metric)
 
 
-def _fingerprint(
-    loaded: Mapping[str, Any], subject: str, reading: str, spec: LmEvalTask
-) -> str:
+def _fingerprint(loaded: Loaded, subject: str, reading: str, spec: LmEvalTask) -> str:
     tasks = []
     for name, task in loaded["tasks"].items():
         config = {

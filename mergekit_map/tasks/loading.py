@@ -18,23 +18,11 @@ from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, Ta
 from mergekit_map.errors import EvaluationError, InvalidTask, MergeError, in_words
 from mergekit_map.results.records import LARGEST
 from mergekit_map.tasks.base import PreparedTask, fingerprint
-from mergekit_map.tasks.lm_eval_model import (
-    make_harness_model,
-    open_backend,
-    prepare_harness,
-)
+from mergekit_map.tasks.lm_eval_model import open_backend, prepare_harness, wrap_model
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask, load_harness
 from mergekit_map.tasks.loglikelihood import BatchSize
-from mergekit_map.tasks.perplexity import (
-    PerplexityText,
-    load_perplexity,
-    prepare_perplexity,
-)
-from mergekit_map.tasks.python_function import (
-    PythonFunction,
-    load_function,
-    prepare_function,
-)
+from mergekit_map.tasks.perplexity import PerplexityText, load_text, prepare_text
+from mergekit_map.tasks.python_function import PythonFunction, load_function
 from mergekit_map.types import Documents, Measurement, Metric
 from mergekit_map.utils.progress import warn
 
@@ -50,15 +38,19 @@ def load_tasks(
     """Load tasks, list the mistakes of others; paths are relative to ``directory``."""
     loaded: dict[str, LoadedTask] = {}
     problems: list[Problem] = []
+    modules = set[str]()  # of python tasks
     for name, spec in specs.items():
         try:
             match spec:
                 case PerplexityTask():
-                    loaded[name] = load_perplexity(name, spec, directory)
+                    loaded[name] = load_text(name, spec, directory)
                 case LmEvalTask():
                     loaded[name] = load_harness(name, spec, directory)
                 case PythonTask():
-                    loaded[name] = load_function(name, spec, directory)
+                    module = spec.python.partition(":")[0]
+                    fresh = module not in modules
+                    modules.add(module)
+                    loaded[name] = load_function(name, spec, directory, fresh=fresh)
         except InvalidTask as error:
             problems.append(Problem(("map", "tasks", name, *error.key), str(error)))
     return loaded, problems
@@ -87,7 +79,7 @@ def prepare_tasks(
     @functools.cache
     def harness_model() -> Any:
         if backend is None:
-            lm: Any = make_harness_model(model, tokenizer, batch_size)
+            lm: Any = wrap_model(model, tokenizer, batch_size)
         else:
             lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
         _share_generations(lm, generations)
@@ -101,11 +93,11 @@ def prepare_tasks(
             )
         match task:
             case PerplexityText():
-                return prepare_perplexity(task, model, tokenizer, batch_size)
+                return prepare_text(task, model, tokenizer, batch_size)
             case HarnessTask():
                 return prepare_harness(task, harness_model())
             case PythonFunction():
-                return prepare_function(task, model, tokenizer)
+                return task.prepare(model, tokenizer)
 
     return {name: _prepared(task, model, prepare) for name, task in tasks.items()}
 

@@ -46,10 +46,8 @@ MOST_BYTES_CPU = 24 << 20
 # takes no larger value), and the bytes that stay free at the end of the heap.
 _KEEPING = {-3: 1 << 25, -1: 1 << 28}
 MOST_BYTES = 256 << 20
-# Tokens of a batch. With more, processors only miss their caches.
-_TOKENS_CPU = 1024
-# So many keep accelerators busy, if the memory is there.
-_TOKENS = 32768
+_TOKENS_CPU = 1024  # of a batch; with more, processors only miss their caches
+_TOKENS = 32768  # so many keep accelerators busy, if the memory is there
 NOT_SCORED = -100  # torch's own default of ``ignore_index``
 _OPEN = sys.maxsize  # the end of a token that all later ones may follow
 _CHECKED = 8  # requests of a tree that are compared with themselves alone

@@ -23,12 +23,7 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PerplexityTask, TextSource
 from mergekit_map.errors import EvaluationError, InvalidTask, alike, nearest
-from mergekit_map.tasks.base import (
-    PreparedTask,
-    fingerprint,
-    quiet,
-    ratio_standard_error,
-)
+from mergekit_map.tasks.base import PreparedTask, fingerprint, quiet, ratio_stderr
 from mergekit_map.tasks.loglikelihood import (
     NOT_SCORED,
     BatchSize,
@@ -61,7 +56,7 @@ class PerplexityText:
     partial: bool = True  # whether some blocks can be measured
 
 
-def load_perplexity(name: str, spec: PerplexityTask, directory: Path) -> PerplexityText:
+def load_text(name: str, spec: PerplexityTask, directory: Path) -> PerplexityText:
     """Read the documents; raise InvalidTask as ``read_documents`` does."""
     documents = read_documents(spec.perplexity, directory)
     # The number is the version of this module's definition of the value.
@@ -165,7 +160,7 @@ def _find_field(record: Mapping[str, Any], key: str) -> str:
 
 def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     assert source.dataset is not None  # the schema: exactly one of file and dataset
-    folder = directory / source.dataset
+    folder = directory / os.path.expanduser(source.dataset)
     path = str(folder) if folder.is_dir() else source.dataset
     version = {"split": source.split, "revision": source.revision}
     try:
@@ -233,7 +228,7 @@ def _make_stream(
     return tokens[:max_length], targets[:max_length]
 
 
-def prepare_perplexity(
+def prepare_text(
     task: PerplexityText, model: PreTrainedModel, tokenizer: Any, batch_size: BatchSize
 ) -> PreparedTask:
     """Tokenise once; each block is a request, some of whose tokens are not scored.
@@ -285,7 +280,7 @@ def _measure(
     means = [loss / count for loss, count in zip(losses, tokens, strict=True)]
     return Measurement(
         value=value,
-        stderr=ratio_standard_error(losses, tokens),
+        stderr=ratio_stderr(losses, tokens),
         n=len(tokens),
         # torch's exp: infinity where the loss is too large, not an exception.
         details={"perplexity": torch.tensor(value, dtype=torch.float64).exp().item()},

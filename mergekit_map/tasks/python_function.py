@@ -36,7 +36,7 @@ from mergekit_map.tasks.base import (
     PreparedTask,
     fingerprint,
     modules_beside,
-    ratio_standard_error,
+    ratio_stderr,
     separate_randomness,
     source_hash,
 )
@@ -61,18 +61,30 @@ class PythonFunction:
 
     def __reduce__(self) -> tuple[Callable[..., PythonFunction], tuple[Any, ...]]:
         # A worker imports it again: here another task may have, with its module.
-        return load_function, (*self.source, self.fingerprint)
+        again = functools.partial(load_function, fresh=False)
+        return again, (*self.source, self.fingerprint)
+
+    def prepare(self, model: PreTrainedModel, tokenizer: Any) -> PreparedTask:
+        """Bind the function to the model, and to a tokenizer that it may change."""
+        run = functools.partial(_measure, self, model, copy.deepcopy(tokenizer))
+        return PreparedTask(run, None)
 
 
 def load_function(
-    name: str, spec: PythonTask, directory: Path, known: str | None = None
+    name: str,
+    spec: PythonTask,
+    directory: Path,
+    known: str | None = None,
+    *,
+    fresh: bool = True,
 ) -> PythonFunction:
     """Import the function, looking into ``directory`` first, or raise InvalidTask.
 
-    MergeError if its fingerprint is not ``known``.
+    MergeError if its fingerprint is not ``known``. If ``fresh``, its module is imported
+    again: files may have been edited since, or be those of another folder.
     """
     module_name, _, function_name = spec.python.partition(":")
-    module = _import(module_name, directory)
+    module = _import(module_name, directory, fresh=fresh)
     function = vars(module).get(function_name)
     if not callable(function):
         routines = [key for key, one in vars(module).items() if inspect.isroutine(one)]
@@ -104,24 +116,18 @@ def load_function(
     return PythonFunction(name, function, metric, digest, partial, source)
 
 
-def prepare_function(
-    task: PythonFunction, model: PreTrainedModel, tokenizer: Any
-) -> PreparedTask:
-    """Bind the function to the model, and to a tokenizer that it may change."""
-    run = functools.partial(_measure, task, model, copy.deepcopy(tokenizer))
-    return PreparedTask(run, None)
-
-
-def _import(module_name: str, directory: Path) -> ModuleType:
+def _import(module_name: str, directory: Path, *, fresh: bool) -> ModuleType:
     if module_name == "__main__":
         raise InvalidTask(_KEY, "__main__ is no file; write the function into one")
     entry = str(directory.resolve())
     sys.path.insert(0, entry)
     importlib.invalidate_caches()
     try:
-        # Files may have been edited since, or be those of another folder.
-        sys.modules.pop(module_name, None)
-        if spec := importlib.util.find_spec(module_name):
+        loaded = getattr(sys.modules.get(module_name), "__file__", None) or ""
+        is_own = Path(entry, *module_name.split(".")).with_suffix(".py").is_file()
+        if again := fresh or (is_own and not loaded.startswith(entry + os.sep)):
+            sys.modules.pop(module_name, None)
+        if again and (spec := importlib.util.find_spec(module_name)):
             for name in modules_beside(importlib.util.module_from_spec(spec)):
                 sys.modules.pop(name, None)
         return importlib.import_module(module_name)
@@ -218,11 +224,10 @@ def _mean(values: Sequence[float], documents: Documents) -> Measurement:
     weights = (1.0,) * len(values)
     return Measurement(
         value=sum(values) / len(values),
-        stderr=plain(ratio_standard_error(values, weights)),
+        stderr=plain(ratio_stderr(values, weights)),
         n=len(values),
         samples=tuple(
-            {"document": i, "value": value}
-            for i, value in zip(ids, values, strict=True)
+            {"document": i, "value": v} for i, v in zip(ids, values, strict=True)
         ),
         answers=Answers(tuple(ids), tuple(values), weights),
     )

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tqdm.auto
 
-from mergekit_map.tasks.base import fingerprint, quiet, ratio_standard_error
+from mergekit_map.tasks.base import fingerprint, quiet, ratio_stderr
 from mergekit_map.tasks.lm_eval_tasks import cached_templates
 
 
@@ -83,12 +83,12 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
 
 @pytest.mark.parametrize("totals", [[], [1.0]])
 def test_fewer_than_two_items_have_no_known_error(totals: list[float]) -> None:
-    assert ratio_standard_error(totals, [1.0] * len(totals)) is None
+    assert ratio_stderr(totals, [1.0] * len(totals)) is None
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_bad_total_makes_the_error_nan(bad: float) -> None:
-    error = ratio_standard_error([1.0, bad, 2.0], [1.0, 1.0, 1.0])
+    error = ratio_stderr([1.0, bad, 2.0], [1.0, 1.0, 1.0])
 
     assert math.isnan(error)
 

@@ -60,9 +60,7 @@ def assert_equal_samples(mine: Measurement, theirs: list[dict[str, Any]]) -> Non
 @pytest.mark.parametrize(
     "options", [{}, {"num_fewshot": 2}, {"limit": 7}, {"limit": 0.2}], ids=str
 )
-def test_choices_are_scored_as_by_the_command(
-    bench: Bench, options: dict[str, Any]
-) -> None:
+def test_choices_score_as_by_the_command(bench: Bench, options: dict[str, Any]) -> None:
     write_choices(bench.folder)
 
     result = measure(bench, "choices.yaml", "acc", **options)
@@ -75,6 +73,19 @@ def test_choices_are_scored_as_by_the_command(
     assert 0 < result.value < 1
     assert result.n == theirs["sample_len"]
     assert_equal_samples(result, expected["samples"]["choices"])
+
+
+@pytest.mark.parametrize("name", ["choices", "generation"])
+def test_a_model_that_predicts_nan_has_no_value(bench: Bench, name: str) -> None:
+    """lm-eval would take its first choice, and the first token, for the likeliest."""
+    write_choices(bench.folder)
+    write_generation(bench.folder, draws=False)
+    metric = {"choices": ACC, "generation": LENGTH}[name]
+    measured = bench.prepare(metric)
+    bench.model.lm_head.weight.data.fill_(math.nan)
+
+    with pytest.raises(EvaluationError, match="the model predicts NaN"):
+        measured()
 
 
 def test_bfloat16_models_are_scored_as_by_the_command(bench: Bench) -> None:
@@ -185,9 +196,7 @@ def test_groups_have_the_value_and_error_of_lm_eval(bench: Bench) -> None:
         assert {s["task"] for s in result.samples} == {"first", "second"}
 
 
-def test_own_results_of_filtered_choices_have_the_error_of_the_jackknife(
-    bench: Bench,
-) -> None:
+def test_own_results_of_filtered_choices_have_the_jackknife_error(bench: Bench) -> None:
     """Of a mean, leaving out a document at a time gives the usual standard error."""
     kept = {"function": "take_first_k", "k": 1}
     path = write_choices(
@@ -210,9 +219,7 @@ def test_own_results_of_filtered_choices_have_the_error_of_the_jackknife(
     assert result.stderr == pytest.approx(mean_stderr(found), rel=1e-9)
 
 
-def test_sampled_answers_are_the_same_each_time_and_with_each_filter(
-    bench: Bench,
-) -> None:
+def test_sampled_answers_are_the_same_each_time_and_per_filter(bench: Bench) -> None:
     write_generation(bench.folder)
     keys = {"lm_eval": "generation.yaml", "metric": "exact_match", "filter": "letter"}
     run = bench.prepare(keys)

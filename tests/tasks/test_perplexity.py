@@ -62,9 +62,7 @@ def test_documents_have_the_loss_of_a_plain_loop_over_the_stream(
     assert sum(s["tokens"] for s in result.samples) == count
 
 
-def test_max_tokens_counts_the_positions_of_the_stream(
-    bench: Bench, documents: list[str]
-) -> None:
+def test_max_tokens_counts_the_stream(bench: Bench, documents: list[str]) -> None:
     result = measure(bench, [documents[3]], block=16, max_tokens=32)
 
     assert [s["tokens"] for s in result.samples] == [16, 16]

@@ -51,9 +51,7 @@ def test_returns_a_number_with_or_without_standard_error(
     assert prepare(bench, returned)() == expected
 
 
-def test_what_is_drawn_is_the_same_each_time_and_not_missed_elsewhere(
-    bench: Bench,
-) -> None:
+def test_draws_are_the_same_each_time_and_not_missed_elsewhere(bench: Bench) -> None:
     run = prepare(bench, "return torch.rand(1).item()")
     torch.manual_seed(3)
     expected = torch.rand(2)
@@ -127,9 +125,7 @@ def test_how_a_function_generates_is_its_own(bench: Bench) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("shape", [(), (3,), (64, 96)])
-def test_the_checksum_sees_every_bit(
-    shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
+def test_a_checksum_sees_every_bit(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
     module = torch.nn.Module()
     content = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
