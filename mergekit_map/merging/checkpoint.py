@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import gc
+import itertools
 import logging
 import re
 import shutil
@@ -33,12 +34,7 @@ from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.merging.devices import needs_all_gpus
 from mergekit_map.models.facts import no_tekken
-from mergekit_map.models.files import (
-    find_model,
-    fingerprint,
-    read_headers,
-    read_json_file,
-)
+from mergekit_map.models.files import find_model, fingerprint, read_headers, read_json
 from mergekit_map.models.references import models_with_adapter, referenced_models
 from mergekit_map.utils.files import cache_home, partial_path, sha256, write_json
 
@@ -116,7 +112,8 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     configuration and the tokenizer: mergekit lists models in the order of a set, which
     differs between processes. Errors of mergekit and of the disk become a MergeError.
     """
-    options = options.model_copy(update={"write_model_card": False, "multi_gpu": False})
+    needed = {"write_model_card": False, "multi_gpu": False, "copy_tokenizer": True}
+    options = options.model_copy(update=needed)
     models = [*map(ModelReference.parse, referenced_models(config))]
     ordered = patch.object(MergeConfiguration, "referenced_models", lambda _: models)
     with _translate_errors(folder), ordered, _VOCABULARY_BY_ID, no_tekken():
@@ -125,7 +122,8 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
         merge = MergeConfiguration.model_validate(dict(config))
         _sort_tensors(get_architecture_info(merge, options))
         run_merge(merge, str(folder), options)
-    _tell_own_head(folder, options)
+    resized = bool(config.get("tokenizer") or config.get("tokenizer_source"))
+    _correct_config(folder, options, resized=resized)
     # mergekit leaves out how text is generated, beside a tokenizer of its own, how
     # images are read, and the code that a configuration names.
     donor = find_model(str((merge.base_model or models[0]).model), here=True).folder
@@ -136,21 +134,26 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
             shutil.copy(file, folder)
 
 
-def _tell_own_head(folder: Path, options: MergeOptions) -> None:
-    """Write into ``config.json`` that the head is not the embeddings, if there is one.
+def _correct_config(folder: Path, options: MergeOptions, *, resized: bool) -> None:
+    """Take code that was not measured out of ``config.json``, and name an own head.
 
-    mergekit copies the configuration of the base. Where that ties both, some libraries
-    would take the head of the merge, and others its embeddings.
+    Of a ``resized`` vocabulary, mergekit writes the size beside the nested settings.
+    mergekit copies the configuration of the base. Where that ties head and embeddings,
+    some libraries would take the head of the merge, and others its embeddings.
     """
-    files = folder.glob("*.safetensors")
-    if not any("lm_head.weight" in read_headers(file) for file in files):
-        return
-    config = transformers.AutoConfig.from_pretrained(
-        folder, trust_remote_code=options.trust_remote_code
-    )
-    if config.tie_word_embeddings:
-        path = folder / "config.json"
-        write_json(path, {**read_json_file(path), "tie_word_embeddings": False})
+    path, trust = folder / "config.json", options.trust_remote_code
+    copied = read_json(path)
+    config = {k: copied[k] for k in copied if trust or k != "auto_map"}
+    tensors = itertools.chain(*map(read_headers, folder.glob("*.safetensors")))
+    if "lm_head.weight" in tensors:
+        full = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust)
+        if full.tie_word_embeddings:
+            config["tie_word_embeddings"] = False
+    if resized and config.get("text_config") and "vocab_size" in config:
+        text = {**config["text_config"], "vocab_size": config["vocab_size"]}
+        config["text_config"] = text
+    if config != copied:
+        write_json(path, config)
 
 
 def _sort_tensors(architecture: ModelArchitecture) -> None:
@@ -229,9 +232,8 @@ def load_checkpoint(
         if loader is transformers.AutoModelForCausalLM:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trust)
     except Exception as error:  # tokenizers raise no kind of their own
-        raise MergeError(
-            f"transformers cannot load the merged model: {error}"
-        ) from error
+        text = f"transformers cannot load the merged model: {error}"
+        raise MergeError(text) from error
     _refuse_incomplete(report)
     if not is_split:
         model.to(options.device)

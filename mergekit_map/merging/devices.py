@@ -28,16 +28,18 @@ from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.compatibility import InspectedModel
 from mergekit_map.models.files import TensorHeader, find_model
-from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.models.references import (
+    Reference,
+    models_with_adapter,
+    referenced_models,
+)
 from mergekit_map.utils.recordings_cache import free_bytes, recordings_folder
 from mergekit_map.utils.text import bytes_in_words
 
 Place: TypeAlias = Literal["device", "memory", "mapped"]
 
-# Of a device's memory, left to activations.
-_FOR_ACTIVATIONS = 0.1
-# Pinned memory is handed out in powers of two.
-_PINNED = 2
+_FOR_ACTIVATIONS = 0.1  # of a device's memory, left to activations
+_PINNED = 2  # pinned memory is handed out in powers of two
 _HOST = torch.device("cpu")
 
 
@@ -212,6 +214,9 @@ def room_of(
     sizes = _bytes(space, headers)
     recorded = [sum(_bytes(s, headers)) for s in (space, beside) if s]
     parts = {"base, task vectors and a merge": sum(recorded)}
+    if adapters := models_with_adapter(space.template):
+        merged = len(adapters) * _copy_bytes(headers, None)
+        parts["models that adapters are merged into"] = merged
     disk = _room(str(recordings_folder()), free_bytes(), parts)
     on_disk = disk if spec.merge == "memory" else None
     return _memory(spec, options, sizes), on_disk, _place(spec, options, sizes)
@@ -244,9 +249,9 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     The host's memory is not checked: how much of it is free is a guess.
     """
     check_device(options)
+    gc.collect()  # models of earlier merges, which refer to themselves
     if torch.device(str(options.device)).type == "cpu":
         return
-    gc.collect()  # models of earlier merges, which refer to themselves
     room = _memory(spec, options, _bytes_by_headers(space))
     if room.falls_short:
         raise MergeError(

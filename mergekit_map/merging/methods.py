@@ -25,16 +25,11 @@ from mergekit.sparsify import RescaleNorm, SparsificationMethod, sparsify
 from torch import Tensor
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.merging.replay import (
-    MethodReplay,
-    Parameters,
-    Replay,
-    TaskVectorReplay,
-)
+from mergekit_map.merging.replay import MethodReplay, Replay, TaskVectorReplay
 from mergekit_map.merging.validation import PREFIX, settings_of
 from mergekit_map.utils.shutdown import check_interrupt
 
-Prepare = Callable[[TensorGroup, Parameters], Replay]
+Prepare = Callable[[TensorGroup, dict[str, Any]], Replay]
 Keep = Callable[[str, Replay], None]
 
 _keep: ContextVar[Keep | None] = ContextVar("keep", default=None)
@@ -118,19 +113,19 @@ def drops_parts(merge: MergeConfig) -> bool:
 
 
 def _task_vectors(
-    builtin: GeneralizedTaskArithmeticMerge, group: TensorGroup, parameters: Parameters
+    builtin: GeneralizedTaskArithmeticMerge, group: TensorGroup, given: dict[str, Any]
 ) -> Replay:
     base = group.base.tensor
     deltas = base.new_empty((len(group.non_base), *base.shape))
     for index, entry in enumerate(group.non_base):
         delta = entry.tensor - base
         if builtin.sparsification_method:
-            more = {k: parameters[k] for k in ("gamma", "epsilon") if k in parameters}
+            more = {k: given[k] for k in ("gamma", "epsilon") if k in given}
             delta = sparsify(
                 delta,
-                density=parameters["density"][entry.id],
+                density=given["density"][entry.id],
                 method=builtin.sparsification_method,
-                rescale_norm=RescaleNorm.l1 if parameters["rescale"] else None,
+                rescale_norm=RescaleNorm.l1 if given["rescale"] else None,
                 **{key: values[entry.id] for key, values in more.items()},
             )
         deltas[index] = delta
@@ -139,6 +134,6 @@ def _task_vectors(
         base=base.clone(),  # not a view of a file that is mapped into memory
         deltas=deltas,
         elects_signs=builtin.consensus_method is not None,
-        normalize=parameters["normalize"],
-        scale=parameters["lambda"],
+        normalize=given["normalize"],
+        scale=given["lambda"],
     )

@@ -165,7 +165,11 @@ def _without_zeros(content: Any, most: float) -> Any:
 def changes_in_words(before: Identity, now: Identity) -> str:
     """Describe the differences between two identities of a merge."""
     pairs = zip(before.models.items(), now.models.values(), strict=False)
-    names = dict.fromkeys(Path(m).name for (m, was), found in pairs if was != found)
+    changed_models = [model for (model, was), found in pairs if was != found]
+    if len(before.models) != len(now.models):  # places say nothing
+        known = before.models.values()
+        changed_models = [m for m, found in now.models.items() if found not in known]
+    names = dict.fromkeys(Path(model).name for model in changed_models)
     one, other = _numbered(before), _numbered(now)
     changed = [f"models ({', '.join(names)})"] if names else []
     changed += [key for key in {**one, **other} if one.get(key) != other.get(key)]

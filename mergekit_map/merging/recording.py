@@ -74,13 +74,11 @@ _ADVICE = (
     "set MERGEKIT_MAP_HOME to a folder with room (/dev/shm lies in memory), or set "
     "'merge: disk' in the map block"
 )
-# What torch may restore from files.
-_CLASSES = [
+_CLASSES = [  # what torch may restore from files
     *(WeightTable, TaskVectorReplay, MethodReplay, TensorGroup, TensorEntry),
     *(TensorMetadata, PerInputValues, ModelReference, ModelPath),
 ]
-# Further options of mergekit that may change a bit.
-_OPTIONS = (
+_OPTIONS = (  # further options of mergekit that may change a bit
     *("allow_crimes", "copy_tokenizer", "low_cpu_memory", "read_to_gpu"),
     *("trust_remote_code", "unsafe_truncate_embeddings"),
 )

@@ -24,14 +24,14 @@ from mergekit_map.merging.validation import (
 )
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
-# What a linear merge takes over from the searched one.
-_SETTINGS = (
+_SETTINGS = (  # what a linear merge takes over from the searched one
     *("base_model", "dtype", "out_dtype"),
     *("tokenizer", "tokenizer_source", "chat_template"),
 )
 _ROUNDING = 1e-9  # of weights that are shares
 
-Merges = Mapping[str, Mapping[str, float]]  # label to coefficients
+Weights = Mapping[str, float]  # by coefficient, or by model
+Merges = Mapping[str, Weights]  # label to coefficients
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +121,7 @@ def soup_weights(space: MergeSpace) -> dict[str, float]:
 
 
 def _is_that_model(
-    space: MergeSpace,
-    merge: Mapping[str, float],
-    label: str,
-    weights: Mapping[str, float],
+    space: MergeSpace, merge: Weights, label: str, weights: Weights
 ) -> bool:
     """Whether a merge of the space is a reference point, up to rounding."""
     if not _has_weights(space, merge, weights):
@@ -139,9 +136,7 @@ def _is_that_model(
     return whole and not (elected and label == SOUP)
 
 
-def _has_weights(
-    space: MergeSpace, merge: Mapping[str, float], weights: Mapping[str, float]
-) -> bool:
+def _has_weights(space: MergeSpace, merge: Weights, weights: Weights) -> bool:
     """Whether each model has its weight in a merge of the space, up to rounding."""
     config = space.config(merge)
     names = _models(space)

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from mergekit_map.errors import EvaluationError
 
-Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them over
-
 _UNIT = 1024
 _BLOCK = 1 << 19  # entries of all models in a block: with what is computed, 4 MB or so
 _BLOCK_GPU = 1 << 26  # an accelerator is faster with more, but has less memory
@@ -34,7 +32,7 @@ class MethodReplay:
 
     method: str
     group: TensorGroup
-    parameters: Parameters
+    parameters: Mapping[str, Any]  # as mergekit hands them over
 
     @property
     def models(self) -> Sequence[Any]:
@@ -45,8 +43,9 @@ class MethodReplay:
         """Run the method with other weights and copy its result into ``target``."""
         weight = dict(zip(self.models, weights, strict=True))
         given, method = {**self.parameters, "weight": weight}, self.method
+        group = with_tensors(self.group, torch.clone)  # a method may work in place
         try:
-            (merged,) = merge_methods.get(method)((self.group,), parameters=given)
+            (merged,) = merge_methods.get(method)((group,), parameters=given)
         except ValueError as error:  # no direction is left, for example
             raise EvaluationError(f"{method} has no merge here: {error}") from error
         target.copy_(merged)

@@ -22,7 +22,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import transformers
 from mergekit.architecture import get_architecture_info
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
@@ -30,6 +29,7 @@ from mergekit.io.tasks import LoaderCache
 from mergekit.merge_methods.task_adapter import ExecuteMergeMethodTask
 from mergekit.options import MergeOptions
 from mergekit.plan import MergePlanner
+from transformers import PretrainedConfig
 
 from mergekit_map import errors
 from mergekit_map.config.problems import Problem
@@ -57,11 +57,7 @@ from mergekit_map.types import BASE, SOUP
 
 # Methods whose result depends only on the ratio of the weights, with the parameter that
 # says so (None: always).
-_RATIO_METHODS = {
-    "linear": "normalize",
-    "multislerp": "normalize_weights",
-    "nuslerp": None,
-}
+_BY_RATIO = {"linear": "normalize", "multislerp": "normalize_weights", "nuslerp": None}
 _LONGEST_NAME = 1000  # characters
 _OF_A_TASK = re.compile(r" (value|stderr|n|documents)$")
 _Weights = dict[ModelReference, dict[str, float]]  # model to tensor name to weight
@@ -201,8 +197,8 @@ def _identifiable(
     """
     method = template["merge_method"]
     parameters = template.get("parameters") or {}
-    switch = _RATIO_METHODS.get(method, "normalize")
-    shares = method in _RATIO_METHODS
+    switch = _BY_RATIO.get(method, "normalize")
+    shares = method in _BY_RATIO
     known = {p.name: p for p in method_spec(template).shared_parameters}
     normalizes = "normalize" in known and known["normalize"].default
     if normalizes and not shares and switch not in parameters:
@@ -214,7 +210,9 @@ def _identifiable(
     if not asked or not _only_ratios_count(weighted):
         return coefficients, None, None
     models = {e.model for e in weighted}
-    whole = all(isinstance(e.weight, str | None) for e in weighted)
+    lists = {e.key[:-1] for e in weighted}  # of shares, each of all models
+    whole = not shares or len(weighted) == len(models) * len(lists)
+    whole = whole and all(isinstance(e.weight, str | None) for e in weighted)
     owners = {c.model for c in coefficients}
     whole = whole and len(coefficients) == len(owners) == len(models)
     if len(models) > 1 and whole and (shares or len(models) == 2):
@@ -282,9 +280,7 @@ class WeightTable:
 
 
 def weight_table(
-    space: MergeSpace,
-    model_config: transformers.PretrainedConfig,
-    options: MergeOptions,
+    space: MergeSpace, model_config: PretrainedConfig, options: MergeOptions
 ) -> WeightTable:
     """Plan the merge at zero and once per coefficient.
 
@@ -348,9 +344,7 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
 
 
 def _planned(
-    config: MergeConfig,
-    model_config: transformers.PretrainedConfig,
-    options: MergeOptions,
+    config: MergeConfig, model_config: PretrainedConfig, options: MergeOptions
 ) -> _Weights:
     merge = MergeConfiguration.model_validate(config)
     LoaderCache().setup(options)

@@ -31,8 +31,7 @@ _MATRIX = re.compile(r"(.+)\.(lora_A|lora_B)(?:\.weight)?")
 # What belongs to rarer settings, or is a tensor of the base that peft saves, too.
 _OTHER = re.compile(r"\.(lora_|token_adapter|base_layer\.)")
 
-# Settings of which peft makes more than the product of two matrices.
-_MORE = (
+_MORE = (  # settings of which peft makes more than the product of two matrices
     *("alora_invocation_tokens", "layer_replication", "lora_bias", "target_parameters"),
     *("trainable_token_indices", "use_dora", "use_qalora"),
 )
@@ -149,10 +148,8 @@ def check_adapter(
     if unfit:
         cause = f"its adapter changes {len(unfit)} tensors that {front} does not have, "
         cause += f"or has in other shapes ({some(unfit)})"
-        advice = (
-            "write the model it was trained on, with all its tokens, before the '+'"
-        )
-        yield Finding("adapter-modules", "error", cause, advice)
+        hint = "write the model it was trained on, with all its tokens, before the '+'"
+        yield Finding("adapter-modules", "error", cause, hint)
 
 
 def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:

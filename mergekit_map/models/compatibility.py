@@ -194,11 +194,9 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> Iterator[F
         whole = model.adapter.whole
         embedded = any(name.endswith("lora_embedding_A") for name in whole)
         if model.facts.setting(_TIED) and (embedded or _HEAD in model.adapter.matrices):
-            cause = (
-                f"its adapter changes the head or the embeddings, which {front} ties"
-            )
+            text = f"its adapter changes the head or the embeddings, which {front} ties"
             advice = "merged, it would change both: train an adapter without them"
-            yield Finding("adapter-tied", "error", cause, advice)
+            yield Finding("adapter-tied", "error", text, advice)
         for embeddings in model.facts.vocabulary_tensors:  # a head, too, if tied
             headers.setdefault(_HEAD, headers[embeddings])
         yield from check_adapter(model.adapter, front, headers)
@@ -212,6 +210,9 @@ def _measure(models: Sequence[InspectedModel], merge: MergeConfig) -> Figures | 
         if not _OTHER_WEIGHTS & {finding.code for finding in model.findings}
         and (weights := model.weights) is not None
     }
+    depths = {m.facts.setting("num_hidden_layers") for m in models if m.facts}
+    if _selects_layers(merge) and len(depths) > 1:
+        return None  # tensors of one name are of other layers
     if facts is None or base.reference not in compared or len(compared) < 2:
         return None
     known = [m.facts for m in models if m.facts and m.reference in compared]
@@ -352,7 +353,7 @@ def _compare_tensors(
         for model in (mine, base)
     )
     weights = {w.name: w.tied_names for w in _weights(base)}
-    is_tied = weights.get(_HEAD, bool(weights))
+    is_tied = weights.get(_HEAD, bool(weights and mine.setting(_TIED)))
     is_alone = (_HEAD in mine.headers) != (_HEAD in base.headers)
     if one and other and is_alone and not is_tied:
         cause = f"only one of it and {base.name} stores {_HEAD}, which mergekit does "
@@ -390,10 +391,8 @@ def compare_tokenizers(
     """List the differences to the base model's tokenizer that matter to a merge."""
     if mine is None:
         cause = f"it holds no tokenizer, so its token ids are taken for those of {name}"
-        advice = (
-            "copy the tokenizer of the model that it was tuned from into its folder"
-        )
-        yield Finding("tokenizer-missing", "warning", cause, advice)
+        hint = "copy the tokenizer of the model that it was tuned from into its folder"
+        yield Finding("tokenizer-missing", "warning", cause, hint)
         return
     ids = [] if _is_aligned(merge) else [*_compare_ids(mine, base, name)]
     yield from ids

@@ -249,8 +249,7 @@ _DIFFERENCES: dict[str, tuple[re.Pattern[str], Severity, str, str]] = {
         "it is a model of another size",
         "merge fine-tunes of one model",
     ),
-    # The attention of one model means nothing to the other.
-    "rope": (
+    "rope": (  # the attention of one model means nothing to the other
         re.compile(
             r"rope_(theta|local_base_freq|parameters|scaling)"
             r"|rotary_(emb_base|dim|pct)|partial_rotary_factor"

@@ -48,7 +48,7 @@ from mergekit_map.utils.files import (
 Settings: TypeAlias = Mapping[str, Any]  # what a JSON file of a model holds
 
 
-def read_json_file(path: Path) -> Settings:
+def read_json(path: Path) -> Settings:
     """Read a file; raise MergeError unless it holds one JSON object."""
     try:
         content = json.loads(read_whole(path, LARGEST_JSON).decode("utf-8"))
@@ -64,8 +64,6 @@ _FLOATS = {
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
 }
 
 
@@ -130,9 +128,9 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
         ) from None
 
 
-# What a loader may read of a model beside weights.
-_DESCRIPTIONS = {
+_DESCRIPTIONS = {  # what a loader may read of a model beside weights
     *(".json", ".model", ".txt", ".vocab", ".tokenizer", ".tiktoken", ".jinja", ".py"),
+    *(".spm", ".codes"),
 }
 _NEVER_READ = {
     *("__pycache__", "trainer_state.json", "all_results.json", "train_results.json"),
@@ -144,7 +142,7 @@ _UNPICKLE = "which can run code when loaded, save them with save_pretrained firs
 _DEEPEST = 3  # folders in each other; a link may lead in a circle
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_WEIGHT_FILE = re.compile(r"[\w+ .=,-]{1,200}\.safetensors")
+_WEIGHT_FILE = re.compile(r"[\w+ =,-][\w+ .=,-]{0,199}\.safetensors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +185,11 @@ class ModelFiles:
     def _read_headers(self) -> Mapping[str, TensorHeader]:
         files = {path.name: read_headers(path) for path in self.weight_files()}
         index = self._index() or {n: file for file, held in files.items() for n in held}
+        if _SINGLE not in files and (self.folder / _SINGLE).is_file():
+            raise MergeError(
+                f"{self.folder} holds {_SINGLE}, which transformers would load, and "
+                f"{_INDEX}, which mergekit reads; remove what is not the model"
+            )
         lost = sorted(name for name, file in index.items() if name not in files[file])
         if lost:
             raise MergeError(
@@ -214,7 +217,7 @@ class ModelFiles:
         path = self.folder / _INDEX
         if self.is_adapter or not path.is_file():
             return {}
-        weight_map = read_json_file(path).get("weight_map")
+        weight_map = read_json(path).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise MergeError(f"{path} has no weight_map; download the model again")
         for name in weight_map.values():
@@ -257,9 +260,9 @@ def _open_folder(part: ModelPart, folder: Path) -> ModelFiles:
     adapter, config = folder / "adapter_config.json", folder / "config.json"
     # Trainers keep the configuration of the base beside an adapter, but no weights.
     if adapter.is_file() and not any((folder / n).is_file() for n in (_SINGLE, _INDEX)):
-        return ModelFiles(part, folder, read_json_file(adapter), is_adapter=True)
+        return ModelFiles(part, folder, read_json(adapter), is_adapter=True)
     if config.is_file():
-        return ModelFiles(part, folder, read_json_file(config), is_adapter=False)
+        return ModelFiles(part, folder, read_json(config), is_adapter=False)
     raise MergeError(
         f"{part} holds no config.json, so it is not a Hugging Face model; give "
         "the folder that save_pretrained wrote"
@@ -338,7 +341,8 @@ def fingerprint(reference: str, *, here: bool = False) -> str:
     digests = []
     for part in Reference.parse(reference).parts:
         folder = find_model(str(part), here=here).folder
-        paths = {p.relative_to(folder).as_posix(): p for p in _read_by_loaders(folder)}
+        found = (p for p in _read_by_loaders(folder) if not p.name.startswith("."))
+        paths = {p.relative_to(folder).as_posix(): p for p in found}
         lines = [f"{name} {digest_of_file(paths[name])}\n" for name in sorted(paths)]
         digests.append(sha256("".join(lines))[:16])
     return sha256("".join(digests))[:16]
@@ -361,18 +365,15 @@ def _read_by_loaders(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder, followlinks=True):
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)
-        names = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
+        near = folders if depth < _DEEPEST else []
+        names = [n for n in near if not (n.startswith(".") or n in _NEVER_READ)]
         names.sort(reverse=True)  # the first of several names counts
         targets = {os.path.realpath(place / name): name for name in names}
         folders[:] = [n for target, n in targets.items() if target not in entered]
         entered |= targets.keys()
         read = _READ_BELOW if depth else {*_DESCRIPTIONS, _WEIGHTS}
-        paths = (place / name for name in files if not _is_ignored(name))
+        paths = (place / name for name in files if name not in _NEVER_READ)
         yield from (path for path in paths if path.suffix in read and path.is_file())
-
-
-def _is_ignored(name: str) -> bool:
-    return name.startswith(".") or name in _NEVER_READ
 
 
 # Bytes; smaller files are read in no time. To read a larger one takes more than a tick

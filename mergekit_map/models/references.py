@@ -69,7 +69,7 @@ class Reference:
         return self.parts[1] if len(self.parts) > 1 else None
 
 
-def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
+def absolute_paths(merge: MergeConfig, directory: Path) -> MergeConfig:
     """Make local paths, which are relative to ``directory``, absolute."""
 
     def absolute(part: ModelPart) -> ModelPart:
@@ -210,9 +210,8 @@ def _named(name: str, paths: list[str]) -> str:
     if len(found) > 1:
         short = short_paths(paths)
         names = " or ".join(repr(short[path]) for path in found)
-        raise ConfigError(
-            f"--model-path: {name!r} may be {names}; name more of its path"
-        )
+        text = f"--model-path: {name!r} may be {names}; name more of its path"
+        raise ConfigError(text)
     return found[0]
 
 

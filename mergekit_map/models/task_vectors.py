@@ -41,8 +41,7 @@ class PairFigures:
     """The figures of two task vectors; None where one of them is zero."""
 
     cosine: float | None
-    # Share of opposite signs where both are not zero.
-    sign_conflicts: float | None
+    sign_conflicts: float | None  # share of opposite signs where both are not zero
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,9 @@ def test_code_that_a_model_is_loaded_with_is_shipped(
     write_checkpoint(space.config({"a": 0.3, "b": 0.7}), tmp_path / "out", options)
 
     assert load_checkpoint(tmp_path / "out", options)[0].get_input_embeddings()
+    # Without trust, other code was measured.
+    write_checkpoint(space.config({"a": 0.3, "b": 0.7}), tmp_path / "native", OPTIONS)
+    assert "auto_map" not in read(tmp_path / "native/config.json")
 
 
 def test_a_tensor_that_a_model_lacks_is_named(
@@ -162,6 +165,8 @@ def test_tensors_that_mergekit_looked_for_are_merged_in_one_order(
 
     def run_merge(merge: MergeConfiguration, _: str, options: MergeOptions) -> None:
         seen.append(get_architecture_info(merge, options))
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/config.json").write_text("{}")
 
     monkeypatch.setattr(checkpoint, "run_merge", run_merge)
     write_checkpoint(space.config(space.named([0.3, 0.7])), tmp_path / "out", OPTIONS)

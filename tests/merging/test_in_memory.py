@@ -48,7 +48,6 @@ def some_coefficients(space: MergeSpace, seed: int = 0) -> dict[str, float]:
 
 def assert_ships_what_it_measures(
     space: MergeSpace,
-    tmp_path: Path,
     options: MergeOptions = OPTIONS,
     *,
     model: transformers.PreTrainedModel | None = None,
@@ -63,7 +62,7 @@ def assert_ships_what_it_measures(
             merge.model = model
         for seed in (1, 2):
             coefficients = some_coefficients(space, seed)
-            folder = tmp_path / f"stock{seed}"
+            folder = Path(f"stock{seed}")
             write_checkpoint(space.config(coefficients), folder, options)
             stock, _ = load_checkpoint(folder, options)
             merge.write(coefficients)
@@ -117,19 +116,17 @@ def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["linear", "multislerp", "nuslerp"])
-def test_other_methods_with_a_weight_per_model(
-    method: str, family: dict[str, Path], tmp_path: Path
-) -> None:
+def test_other_methods_with_model_weights(method: str, family: dict[str, Path]) -> None:
     merge = config(method, family)
     del merge["base_model"]
     for model in merge["models"]:
         model["parameters"] = {}
 
-    assert_ships_what_it_measures(space_of(merge), tmp_path)
+    assert_ships_what_it_measures(space_of(merge))
 
 
 def test_what_transformers_keeps_in_float32_is_rounded_as_it_is_stored(
-    make_model: Callable[..., Path], tmp_path: Path
+    make_model: Callable[..., Path],
 ) -> None:
     some = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
     some |= {"kind": "Glm4Moe", "head_dim": 8, "n_group": 1, "topk_group": 1}
@@ -139,59 +136,55 @@ def test_what_transformers_keeps_in_float32_is_rounded_as_it_is_stored(
     edit_tensors(lambda tensors: tensors[bias].normal_())(models["a"])
     merge = config("task_arithmetic", models, dtype="float32", out_dtype="bfloat16")
 
-    found = assert_ships_what_it_measures(space_of(merge), tmp_path)
+    found = assert_ships_what_it_measures(space_of(merge))
 
     dtypes = {p.dtype for p in found.model.state_dict().values()}
     assert dtypes == {torch.bfloat16, torch.float32}
 
 
 def test_tied_embeddings_in_several_files_stay_tied(
-    make_model: Callable[..., Path], tmp_path: Path
+    make_model: Callable[..., Path],
 ) -> None:
     base = make_model("tied", 20, tied=True, shard="20KB")
     tuned = make_model("tied-a", 21, base, tied=True, shard="30KB")
     assert len(list(base.glob("*.safetensors"))) > 1
     space = space_of(config("dare_ties", {"base": base, "a": tuned}, "a"))
 
-    model = assert_ships_what_it_measures(space, tmp_path).model
+    model = assert_ships_what_it_measures(space).model
 
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
-def test_a_merge_with_a_head_of_its_own_says_so(
-    make_model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_merge_with_its_own_head_says_so(make_model: Callable[..., Path]) -> None:
     base = make_model("tied", 20, tied=True)
-    own = shutil.copytree(base, tmp_path / "own")
+    own = shutil.copytree(base, Path("own").resolve())
     embeddings = "model.embed_tokens.weight"
     edit_tensors(lambda t: t.update({"lm_head.weight": 1.1 * t[embeddings]}))(own)
     edit_config(tie_word_embeddings=False)(own)
     space = space_of(config("task_arithmetic", {"base": base, "a": own}, "a"))
 
-    model = assert_ships_what_it_measures(space, tmp_path).model
+    model = assert_ships_what_it_measures(space).model
 
     assert not torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
-    shipped = transformers.AutoConfig.from_pretrained(tmp_path / "stock1")
+    shipped = transformers.AutoConfig.from_pretrained("stock1")
     assert not shipped.tie_word_embeddings
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["union", "base"])
-def test_tokenizers_of_different_size(
-    source: str, make_model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_tokenizers_of_other_size(source: str, make_model: Callable[..., Path]) -> None:
     base = make_model("base", 0)
     more = make_model("more-tokens", 40, base, extra_tokens=("alpha", "beta"))
     models = {"base": base, "a": more}
     merge = config("ties", models, "a", tokenizer={"source": source})
 
-    found = assert_ships_what_it_measures(space_of(merge), tmp_path)
+    found = assert_ships_what_it_measures(space_of(merge))
 
     rows = transformers.AutoConfig.from_pretrained(more if source == "union" else base)
     assert len(found.model.model.embed_tokens.weight) == rows.vocab_size
 
 
-def test_slices(family: dict[str, Path], tmp_path: Path) -> None:
+def test_slices(family: dict[str, Path]) -> None:
     def layer(number: int) -> dict[str, Any]:
         span = {"layer_range": [number, number + 1]}
         return {"sources": [{"model": str(family[n]), **span} for n in ("base", *"ab")]}
@@ -201,14 +194,14 @@ def test_slices(family: dict[str, Path], tmp_path: Path) -> None:
     merge["slices"] = [layer(0), layer(1), layer(1)]
     space = space_of(merge)
 
-    found = assert_ships_what_it_measures(space, tmp_path)
+    found = assert_ships_what_it_measures(space)
 
     assert space.names == ("a", "b")
     assert "model.layers.2.mlp.up_proj.weight" in found.replays
 
 
 def test_fixed_weights_filters_gradients_and_a_listed_base(
-    make_model: Callable[..., Path], tmp_path: Path
+    make_model: Callable[..., Path],
 ) -> None:
     base = make_model("deep", 60, num_hidden_layers=7)
     a, b, c = (
@@ -226,7 +219,7 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
     ]
     space = space_of(merge)
 
-    assert_ships_what_it_measures(space, tmp_path)
+    assert_ships_what_it_measures(space)
 
     assert space.names == ("a_mlp", "b_late")
     coefficients = {"a_mlp": 0.1, "b_late": 0.7}
@@ -243,26 +236,24 @@ PARTS = dict.fromkeys([*_NAMES, "model.rotary_emb", "lm_head"], "cpu")
 
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
 def test_a_mixture_of_experts_is_merged_in_memory_as_mergekit_ships_it(
-    method: str, make_half: Callable[..., dict[str, Path]], tmp_path: Path
+    method: str, make_half: Callable[..., dict[str, Path]]
 ) -> None:
     some = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
     experts = make_half("experts", kind="Qwen3Moe", head_dim=8, **some)
     space = space_of(config(method, experts))
 
-    merge = assert_ships_what_it_measures(space, tmp_path)
+    merge = assert_ships_what_it_measures(space)
 
     assert any("experts" in name for name in merge.replays)
 
 
-def test_a_model_in_parts_takes_merges_and_answers_as_a_whole_one(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_model_in_parts_is_merged_and_answers_alike(family: dict[str, Path]) -> None:
     space = space_of(config("ties", family))
     tuned = transformers.AutoModelForCausalLM.from_pretrained(family["a"])
     parts = accelerate.dispatch_model(tuned, PARTS, force_hooks=True)
     assert parts.hf_device_map == PARTS
 
-    assert_ships_what_it_measures(space, tmp_path, model=parts)
+    assert_ships_what_it_measures(space, model=parts)
 
 
 def test_offloaded_and_converted_models_are_refused_before_anything_is_written(

@@ -42,7 +42,7 @@ def test_adapters_ship_what_is_measured(
     entry = {**merge["models"][0], "model": f"{front}+{adapter}"}
     merge["models"].append(entry)
 
-    assert_ships_what_it_measures(space_of(merge), tmp_path, options_in(tmp_path))
+    assert_ships_what_it_measures(space_of(merge), options_in(tmp_path))
 
 
 def test_an_adapter_of_tensors_that_mergekit_would_look_for_is_refused(
@@ -68,17 +68,13 @@ def test_an_adapter_that_is_trained_again_at_its_path_is_another_one(
 ) -> None:
     base = family["base"]
     adapter = make_adapter(base, tmp_path / "adapter", 7)
-    merge = config(
-        "task_arithmetic", {"base": base, "x": Path(f"{base}+{adapter}")}, "x"
-    )
-    (tmp_path / "again").mkdir()
+    models = {"base": base, "x": Path(f"{base}+{adapter}")}
+    merge = config("task_arithmetic", models, "x")
 
     def query() -> torch.Tensor:
-        model = assert_ships_what_it_measures(
-            space_of(merge), tmp_path / "again", options_in(tmp_path)
-        ).model
-        shutil.rmtree(tmp_path / "again")
-        return model.state_dict()["model.layers.0.self_attn.q_proj.weight"].clone()
+        found = assert_ships_what_it_measures(space_of(merge), options_in(tmp_path))
+        tensors = found.model.state_dict()
+        return tensors["model.layers.0.self_attn.q_proj.weight"].clone()
 
     first = query()
     make_adapter(base, adapter, 10)

@@ -68,9 +68,7 @@ def test_a_weight_is_0_where_all_of_it_is(weight: Any) -> None:
         {"base_model": None},
     ],
 )
-def test_a_model_that_may_leave_a_trace_at_weight_0_stays(
-    changes: dict[str, Any],
-) -> None:
+def test_a_model_that_leaves_a_trace_at_weight_0_stays(changes: dict[str, Any]) -> None:
     one, other = (identity(models, **changes) for models in ("ab", "abc"))
 
     assert recipe_digest(one, WEIGHTS) != recipe_digest(other, WEIGHTS)

@@ -197,12 +197,10 @@ def test_leftovers_of_killed_processes_are_removed() -> None:
     assert not left.exists()
 
 
-def test_the_command_lists_and_removes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_lists_and_removes(monkeypatch: pytest.MonkeyPatch) -> None:
     keep("one")
     keep("two")
-    adapter = tmp_path / "home" / "adapters" / "0123" / "base_lora"
+    adapter = Path("home", "adapters", "0123", "base_lora")
     adapter.mkdir(parents=True)
     (recordings_folder() / "three").mkdir()
 

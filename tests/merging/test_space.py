@@ -98,7 +98,8 @@ def test_says_what_cannot_be_searched() -> None:
         slices = [{"sources": sources} for sources in parts]
         return {"merge_method": "linear", "slices": slices}
 
-    for config in (linear(numbers, free), linear(named, other)):
+    others = [weighted(f"x/{n}", None) for n in "bc"]
+    for config in (linear(numbers, free), linear(named, other), linear(free, others)):
         assert "cannot be told apart" in problem_of(config)
     space, _ = build_space(linear(named, known), SearchSpec())
     assert space.names == ("a1", "b1")

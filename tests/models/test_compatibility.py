@@ -44,10 +44,8 @@ def test_each_setting_has_its_meaning(
     assert [(f.code, f.severity) for f in found] == ([expected] if expected else [])
 
 
-def test_what_follows_from_another_vocabulary_is_not_said(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    other = shutil.copytree(family["base"], tmp_path / "other")
+def test_what_follows_from_the_vocabulary_is_not_said(family: dict[str, Path]) -> None:
+    other = Path(shutil.copytree(family["base"], "other"))
     edit_tokenizer(swap_tokens)(other)
     edit_tokenizer(lambda content: content["added_tokens"].pop())(other)
 
@@ -74,15 +72,15 @@ def codes(inspection: Family) -> list[list[tuple[str, str]]]:
     return [[(f.code, f.severity) for f in m.findings] for m in inspection.models]
 
 
-def edited(base: Path, folder: Path, **entries: Any) -> Path:
-    edit_config(**entries)(tuned(base, folder, 1))
-    return folder
+def edited(base: Path, name: str, **entries: Any) -> Path:
+    """Tune a model a little, and change its configuration."""
+    model = tuned(base, Path(name).resolve(), 1)
+    edit_config(**entries)(model)
+    return model
 
 
-def test_a_head_that_no_language_model_has_is_an_error(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    judge = shutil.copytree(family["a"], tmp_path / "judge")
+def test_a_head_that_no_language_model_has_is_an_error(family: dict[str, Path]) -> None:
+    judge = Path(shutil.copytree(family["a"], "judge"))
     edit_config(architectures=["LlamaForSequenceClassification"])(judge)
 
     _, (finding,) = read_facts(find_model(str(judge)), "judge", MergeOptions())
@@ -99,9 +97,9 @@ def test_a_head_that_no_language_model_has_is_an_error(
     assert facts.setting("num_hidden_layers") == 3
 
 
-def test_allowed_crimes_are_warnings(family: dict[str, Path], tmp_path: Path) -> None:
+def test_allowed_crimes_are_warnings(family: dict[str, Path]) -> None:
     rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
-    model = edited(family["base"], tmp_path / "model", model_type="mistral", **rope)
+    model = edited(family["base"], "model", model_type="mistral", **rope)
 
     plain = inspected(family["base"], model)
     allowed = inspected(family["base"], model, options=MergeOptions(allow_crimes=True))
@@ -147,10 +145,9 @@ def test_a_stored_head_is_a_difference_where_it_is_not_tied(
     factor: float,
     found: list[tuple[str, str]],
     make_model: MakeModel,
-    tmp_path: Path,
 ) -> None:
     base = make_model("tied", 1, kind=kind, tied=True)
-    other = edited(base, tmp_path / "other", tie_word_embeddings=tied)
+    other = edited(base, "other", tie_word_embeddings=tied)
     embeddings = "model.embed_tokens.weight"
     edit_tensors(lambda t: t.update({"lm_head.weight": t[embeddings] * factor}))(other)
 
@@ -177,7 +174,7 @@ def test_models_of_the_hub_are_told_by_their_headers(
     hub: Hub, family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    other = edited(family["base"], tmp_path / "b", num_attention_heads=2)
+    other = edited(family["base"], "b", num_attention_heads=2)
     place = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", place)
     for name, folder in {"me/a": family["a"], "me/b": other}.items():

@@ -30,6 +30,9 @@ from mergekit_map.models.files import digest_of_file, find_model, fingerprint
         ("trainer_state.json", False),
         ("results/results_2026.json", False),
         ("checkpoint-5/model.safetensors", False),
+        ("._config.json", False),
+        ("bpe.codes", True),
+        (".cache/config.json", False),
     ],
 )
 def test_a_file_that_a_loader_may_read_is_part_of_the_fingerprint(
@@ -59,9 +62,7 @@ def test_links_of_the_cache_of_the_hub_are_followed(blob: str, tmp_path: Path) -
         find_model(str(model))
 
 
-def test_a_link_is_read_whatever_it_is_called(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_link_of_any_name_is_read(family: dict[str, Path], tmp_path: Path) -> None:
     blob = tmp_path / ("ab" * 32)  # as files of the Hub's cache are
     shutil.copy(family["a"] / "model.safetensors", blob)
     model = shutil.copytree(family["a"], tmp_path / "model")

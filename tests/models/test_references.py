@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mergekit.common import ModelReference
 
-from mergekit_map.models.references import Reference, absolute_references, with_places
+from mergekit_map.models.references import Reference, absolute_paths, with_places
 
 NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
 
@@ -26,9 +26,7 @@ def test_a_reference_is_taken_apart_as_mergekit_does(text: str) -> None:
     assert str(ours.adapter) == str(theirs.lora)
 
 
-def test_folders_that_are_there_become_absolute_and_all_else_stays(
-    tmp_path: Path,
-) -> None:
+def test_folders_that_are_there_become_absolute_and_others_stay(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "there").mkdir()
 
@@ -38,12 +36,12 @@ def test_folders_that_are_there_become_absolute_and_all_else_stays(
         tokenizer = {"source": "union"}
         return {"base_model": there, "models": models, "tokenizer": tokenizer}
 
-    found = absolute_references(merge("there"), tmp_path)
+    found = absolute_paths(merge("there"), tmp_path)
 
     assert found == merge(str(tmp_path / "there"))
     (tmp_path / "link").symlink_to("there")
     (tmp_path / "union").mkdir()  # no model, whatever lies here
-    assert absolute_references(merge("link"), tmp_path) == found
+    assert absolute_paths(merge("link"), tmp_path) == found
 
 
 def test_a_folder_below_one_that_no_reference_can_name_is_named_from_here(
@@ -55,4 +53,4 @@ def test_a_folder_below_one_that_no_reference_can_name_is_named_from_here(
 
     for name in ("there", str(here / "there")):
         placed = with_places({"base_model": "x"}, {"x": name})
-        assert absolute_references(placed, here) == {"base_model": "./there"}
+        assert absolute_paths(placed, here) == {"base_model": "./there"}

@@ -144,10 +144,9 @@ def test_nan_is_named_and_kept_out_of_the_sums() -> None:
     assert figures.pairs["x", "y"].cosine is None
 
 
-def adapted(
-    model: Any, folder: Path, settings: dict[str, Any]
-) -> tuple[ModelWeights, Tensors]:
+def adapted(model: Any, settings: dict[str, Any]) -> tuple[ModelWeights, Tensors]:
     """Train an adapter, by chance; give it as we read it, and as peft merges it."""
+    model.save_pretrained("base")
     torch.manual_seed(5)
     config = peft.LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **settings)
     wrapped = peft.get_peft_model(model, config)
@@ -155,26 +154,25 @@ def adapted(
         for parameter in wrapped.parameters():
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter) * 0.05)
-    wrapped.save_pretrained(folder / "adapter")
-    wrapped.merge_and_unload().save_pretrained(folder / "merged")
-    front = read_headers(folder / "base" / "model.safetensors")
-    read = ModelWeights(front, read_adapter(find_model(str(folder / "adapter"))))
-    return read, load_file(folder / "merged" / "model.safetensors")
+    wrapped.save_pretrained("adapter")
+    wrapped.merge_and_unload().save_pretrained("merged")
+    front = read_headers(Path("base", "model.safetensors"))
+    read = ModelWeights(front, read_adapter(find_model("adapter")))
+    return read, load_file("merged/model.safetensors")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_adapter_is_merged_as_peft_merges_it(
-    family: dict[str, Path], tmp_path: Path, dtype: torch.dtype
+    family: dict[str, Path], dtype: torch.dtype
 ) -> None:
     settings = {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}
     settings |= {"use_rslora": True, "rank_pattern": {"layers.0.self_attn.q_proj": 2}}
     model = transformers.LlamaForCausalLM.from_pretrained(family["base"], dtype=dtype)
-    model.save_pretrained(tmp_path / "base")
 
-    ours, theirs = adapted(model, tmp_path, settings)
+    ours, theirs = adapted(model, settings)
 
     assert not ours.adapter.obscure
-    base = load_file(tmp_path / "base" / "model.safetensors")
+    base = load_file("base/model.safetensors")
     changed = {n for n, tensor in theirs.items() if not torch.equal(tensor, base[n])}
     assert changed == {*ours.adapter.matrices, *ours.adapter.whole}
     for tensor, merged in theirs.items():
@@ -188,17 +186,14 @@ def test_an_adapter_is_merged_as_peft_merges_it(
         )
 
 
-def test_an_adapter_of_transposed_layers_is_merged_as_peft_merges_it(
-    tmp_path: Path,
-) -> None:
+def test_an_adapter_of_transposed_layers_is_merged_as_peft_merges_it() -> None:
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50)
     )
-    model.save_pretrained(tmp_path / "base")
     settings = {"target_modules": ["c_attn"], "fan_in_fan_out": True}
 
-    ours, theirs = adapted(model, tmp_path, settings)
+    ours, theirs = adapted(model, settings)
 
     (tensor,) = ours.adapter.matrices
     parts = [ours.read(tensor, 0, 5), ours.read(tensor, 5, 16)]
