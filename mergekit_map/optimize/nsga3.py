@@ -46,8 +46,7 @@ N_SAMPLES = 4096  # Sobol points that set the scale of every task and the starts
 N_BEST_SAMPLES = 200  # of those that no other sample dominates
 N_STARTS = 4  # local searches per task
 N_STEPS = 40  # of a local search
-# Points that differ by less than this fraction of the box are the same.
-SAME_POINT = 1e-6
+SAME_POINT = 1e-6  # points that differ by less, as a share of the box, are the same
 # The weight of the other tasks in the search for the best point of one. It decides
 # where that task is flat, and costs the task about the square of it.
 OTHER_TASKS_WEIGHT = 1e-4

@@ -28,8 +28,7 @@ from mergekit_map.surrogates.arrays import (
     to_unit,
 )
 
-# Scores and distances nearer than this are ties: they differ by rounding.
-TIE = 1e-12
+TIE = 1e-12  # scores and distances nearer than this are ties: they differ by rounding
 # Share of the sum in the achievement function: enough to leave points that are only
 # weakly better, too little to move the choice along a front.
 _AUGMENTATION = 1e-4

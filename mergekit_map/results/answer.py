@@ -264,9 +264,8 @@ def _find(front: Front, gained: Gains) -> Iterator[tuple[str, bool]]:
     if _within_noise(front):
         text = "The points of the front differ by less than the noise on every task"
         yield f"{text}: measure more documents.", True
-    else:
-        if (quality := prediction_quality(front)) is not None:
-            yield quality
+    elif (quality := prediction_quality(front)) is not None:
+        yield quality
     if border := border_in_words(front):
         yield border, _gain_beyond(front) >= _WORTH_MORE
     if front.ending is not None:

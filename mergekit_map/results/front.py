@@ -217,6 +217,12 @@ class Merge(Frozen):
         return all(self.measured[task].value is not None for task in tasks)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether some task was tried, as it was foretold, but has no value."""
+        foretold = (self.foretold or {}).items()
+        return any(r.value is not None and not self.is_measured(t) for t, r in foretold)
+
+    @property
     def weights(self) -> str:
         """Write the weights: ``math=0.31, code=0.587``."""
         return ", ".join(f"{n}={v:.4g}" for n, v in self.coefficients.items())
@@ -236,10 +242,9 @@ class HoldoutEvaluation(Frozen):
 
     def index(self, wanted: Merge) -> int | None:
         """Return the index of a merge, by its label or else by its coefficients."""
-        label, coefficients = wanted.label, wanted.coefficients
         for index, merge in enumerate(self.merges):
-            named = label is not None and merge.label == label
-            if named or (coefficients and merge.coefficients == coefficients):
+            named = merge.label == wanted.label is not None
+            if named or merge.coefficients == wanted.coefficients != {}:
                 return index
         return None
 

@@ -218,7 +218,8 @@ class Request:
                         "limits as numbers"
                     )
                 stderr = np.nan_to_num(errors.get(rival, {}).get(task, 0.0))
-                if metric.bounds == (0, 1):  # of losses, documents explain nearly all
+                # Of losses, documents explain nearly all.
+                if np.isfinite(metric.bounds).all():
                     noise = self.anchors.noise.get(task, 0.0)
                     stderr = max(stderr, np.nan_to_num(noise))
                 value = values[rival][task] - metric.sign * SIGNIFICANT * stderr

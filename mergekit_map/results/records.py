@@ -54,9 +54,7 @@ Text: TypeAlias = Annotated[str, AfterValidator(lines_of_text)]
 Number: TypeAlias = int | float  # as it was written: 0 stays 0
 # Fits square what is measured, and multiply that: what is larger has no such numbers.
 LARGEST = 1e50
-Finite: TypeAlias = Annotated[
-    float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)
-]
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Stderr: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Coefficients: TypeAlias = dict[Line, Finite]
 # Written with the keys that were given, without defaults.
@@ -108,9 +106,8 @@ def read_record(path: Path, kind: type[R], what: str) -> R:
 
 def unreadable(path: Path, error: Exception) -> ArtifactError:
     """Return the error for an unreadable file of a run folder, with a remedy."""
-    return ArtifactError(
-        f"{path} cannot be read: {error}; restore the file, or search again"
-    )
+    text = f"{path} cannot be read: {error}; restore the file, or search again"
+    return ArtifactError(text)
 
 
 def write_record(path: Path, record: Record) -> None:

@@ -177,7 +177,7 @@ def open_run(path: Path) -> RunFolder:
                 kind = "a symbolic link" if stat.S_ISLNK(mode) else "no ordinary file"
                 raise ArtifactError(
                     f"{found} is {kind}, and a run folder holds files and folders "
-                    "alone; put the file itself there, or remove it"
+                    "alone; name another folder, or put the file itself there"
                 )
     return RunFolder(path)
 

@@ -199,19 +199,23 @@ def choose_point(
     requested = front.model_copy(update={"select": select})
     request = Request.of(requested)
     Y = front.utilities(front.points, "predicted")
-    failed = front.measured_points[~keep_limits(requested, front.measured_points)]
-    index = choose(request, Y, failed)
+    outside = front.measured_points[~keep_limits(requested, front.measured_points)]
+    failed = [i for i, point in enumerate(front.points) if point.has_failed]
+    index = choose(request, Y, [*outside, *failed])
     if surrogates and select.index is None:
         better = _best_of_box(front, request.scalarization(), surrogates)
         if better is not None:
             front, index = _with_point(front, better), len(front.points)
     chosen = chosen_as(front, index, select)
     missed = unmet_limits(chosen, predicted=True) or unmet_limits(chosen)
-    if select.index is None and missed:
+    fault = f"does not keep {missed}" if missed else ""
+    if chosen.chosen.has_failed:
+        fault = "failed when it was measured"
+    if select.index is None and fault:
         raise DesignError(
             f"no merge that keeps all limits was found; the nearest "
-            f"({chosen.chosen.weights}) does not keep {missed}; "
-            "relax a limit, nothing is measured again"
+            f"({chosen.chosen.weights}) {fault}; relax a limit, nothing is measured "
+            "again"
         )
     return chosen
 
@@ -258,25 +262,24 @@ def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
     return chosen.model_copy(update={"reason": reason(chosen)})
 
 
-def choose(
-    request: Request, utilities: FloatArray, failed: IntArray | tuple[()] = ()
-) -> int:
-    """Choose a row of the front's utilities (k, m), a column per task, as requested.
+def choose(request: Request, Y: FloatArray, excluded: Iterable[int] = ()) -> int:
+    """Choose a row of the front's utilities Y (k, m), a column per task, as requested.
 
-    If all rows miss a limit, the nearest is chosen. Rows in ``failed`` were measured to
-    miss one. Raises DesignError if there is no such row, and as ``Request.limits``.
+    If all rows miss a limit, the nearest is chosen. Rows in ``excluded`` failed, or
+    were measured to miss one. Raises DesignError if there is no such row, and as
+    ``Request.limits``.
     """
     select = request.select
     if select.index is not None:
-        if select.index >= len(utilities):
+        if select.index >= len(Y):
             raise DesignError(
-                f"the front has the points 0 to {len(utilities) - 1}, not "
-                f"{select.index}; choose one of them, nothing is measured again"
+                f"the front has the points 0 to {len(Y) - 1}, not {select.index}; "
+                "choose one of them, nothing is measured again"
             )
         return select.index
     aim = request.scalarization()
-    allowed = np.all(utilities >= aim.lower, axis=1)
-    allowed[[*failed]] = False
+    allowed = np.all(aim.lower <= Y, axis=1)
+    allowed[[*excluded]] = False
     if not allowed.any():
-        return nearest_to_limits(utilities, aim.lower)
-    return select_point(utilities, aim.weights, allowed, achievement=aim.achievement)
+        return nearest_to_limits(Y, aim.lower)
+    return select_point(Y, aim.weights, allowed, achievement=aim.achievement)

@@ -38,7 +38,7 @@ TEMPERATURE = 0.5
 
 
 def bayesian_round(
-    study: Study, rounds: Rounds, known: Sequence[Evaluation]
+    study: Study, rounds: Rounds, known: Sequence[Evaluation], n_spent: int
 ) -> list[Candidate]:
     """Propose the merges of the next round, none at the end, or raise DesignError."""
     start = _start(study)
@@ -51,7 +51,7 @@ def bayesian_round(
                 f"{len(start) + 2 * N_ROUND}, or use map"
             )
         return start
-    count = min(N_ROUND, wanted - sum(map(len, rounds)))
+    count = min(N_ROUND, wanted - n_spent)
     if count <= 0:
         return []
     rng = np.random.default_rng([study.search.seed, len(rounds)])

@@ -25,7 +25,7 @@ from mergekit_map.search.nested import (
     pair_study,
     pairs,
 )
-from mergekit_map.search.planning import n_spent, next_round, wanted_evaluations
+from mergekit_map.search.planning import n_spent, next_round
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.types import BASE
 from mergekit_map.utils.text import listed
@@ -82,10 +82,8 @@ def _nested_problems(study: Study) -> list[Problem]:
     """Refuse one model, and an order that is no binary tree with each name once."""
     names, order = list(study.bounds), study.search.order
     if len(names) < 2:
-        text = (
-            f"nested merges two at a time, but only {names[0]!r} is searched; use map"
-        )
-        return [Problem(("map", "search", "strategy"), text)]
+        text = f"nested merges two at a time, but only {names[0]!r} is searched"
+        return [Problem(("map", "search", "strategy"), f"{text}; use map")]
     if any(not low <= 0 <= high for low, high in study.bounds.values()):
         text = "nested merges two with a weight of 0 for the others; let bounds hold 0"
         return [Problem(("map", "search", "bounds"), text)]
@@ -125,7 +123,7 @@ def forecast(study: Study) -> Forecast:
         first = len(next_round(study, [], []))
         always = study.search.evaluations or first + 2 * N_ROUND
     else:
-        always = wanted_evaluations(study)
+        always = study.wanted_evaluations
     searched = always + sum(merges for _, merges in later)
     front = study.search.remeasure + 1  # the chosen one, if it is not among the others
     beside = 0 if study.on_disk is None else len(study.on_disk.anchors)
@@ -160,7 +158,7 @@ def n_known(study: Study, log: EvaluationLog) -> int:
     first = first_candidates(study) if nested else next_round(study, [], seen)
     count = len(first) * len(study.tasks) - len(missing_of(study, first, seen))
     if study.search.refines:  # and so uses other merges, too
-        spent = min(n_spent(study, [first], seen), wanted_evaluations(study))
+        spent = min(n_spent(study, [first], seen), study.wanted_evaluations)
         count += (spent - len(first)) * len(study.tasks)
     if (part := study.on_disk) is not None:
         beside: list[Candidate] = [("anchor", c) for c in part.anchors.values()]

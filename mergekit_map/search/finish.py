@@ -43,17 +43,17 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
-from mergekit_map.results.selection import chosen_as
+from mergekit_map.results.selection import choose, chosen_as
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.measure import (
     fittable,
     matching,
     measured_at,
-    measured_so_far,
     own_evaluations,
     reference_values,
+    run_digests,
 )
-from mergekit_map.search.planning import LEAST_RANGE, find_border
+from mergekit_map.search.planning import LEAST_RANGE, find_border, is_beside_measured
 from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.fit import Surrogates
@@ -102,15 +102,24 @@ class _End:
 
     def shown_front(self) -> FloatArray:
         """Return the front after measuring points of it; (k, d)."""
-        front = left = self.study.predicted_front(self.surrogates)
+        front = left = self._predicted_front()
         for _ in range(self.study.search.remeasure - self.more_choices):
+            left = left[is_beside_measured(self.study, left, self.known)]
             if len(left):
                 most = self._most_telling(left)
                 self._measure(left[[most]])
                 left = np.delete(left, most, axis=0)
         if len(left) < len(front):
-            front = self.study.predicted_front(self.surrogates)
+            front = self._predicted_front()
         return self._with_measured(front)
+
+    def _predicted_front(self) -> FloatArray:
+        return self._safe(self.study.predicted_front(self.surrogates))
+
+    def _safe(self, rows: FloatArray) -> FloatArray:
+        """Return the rows (k, d) that are not beside a failure; all if none is not."""
+        is_safe = is_beside_measured(self.study, rows, self.known)
+        return rows[is_safe] if is_safe.any() else rows
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
         """Choose from a front (k, d), and measure the choice; return the final rows."""
@@ -118,7 +127,11 @@ class _End:
         request = Request(study.select, study.tasks, self.anchors)
         lower = request.lower_bounds(request.limits())
         for _ in range(1 + self.more_choices):
-            front, selected = study.choose(self.surrogates, front, self.anchors)
+            rows, selected = study.choose(self.surrogates, front, self.anchors)
+            if not is_beside_measured(study, rows[[selected]], self.known)[0]:
+                rows = self._safe(front)
+                selected = choose(request, self._predict(rows))
+            front = rows
             self._measure(front[[selected]])
             # A merge just within its limits may be outside them once it is fitted.
             if (self._predict(front[[selected]]) >= lower).all():
@@ -184,10 +197,10 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
     """Build a front with its reference points, and the chosen point."""
     log = list(log)
     here = [e for e in matching(study, log) if e.role != "imported"]
-    seen = by_merge(here)
+    seen, whole = by_merge(here), by_merge(e for e in here if e.whole or e.failed)
     unnamed, known = [None] * len(result.front), study.anchors
-    points = _merges(study, result, unnamed, result.front, seen)
-    anchors = _merges(study, result, known, known.values(), seen)
+    points = _merges(study, result, unnamed, result.front, whole)
+    anchors = _merges(study, result, known, known.values(), whole)
     corners = {merge_key(c): label for label, c in study.corners.items()}
     own = {e.key[0]: e.coefficients for e in here if e.role not in RIVALS}
     if not result.groups:  # else bounds are of groups
@@ -249,15 +262,14 @@ def _merge(
     label: str | None = None,
     predicted: Readings | None = None,
 ) -> Merge:
-    """Collect what is known of a merge; if predicted, measured on all documents."""
+    """Collect what is known of a merge."""
     foretold = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
     prior = {task: foretold.get(task, UNKNOWN) for task in study.tasks}
-    whole = {task: e for task, e in measured.items() if e.whole}
     return Merge(
         label=label,
         coefficients=dict(coefficients),
         predicted=predicted,
-        measured=study.readings(measured if predicted is None else whole),
+        measured=study.readings(measured),
         foretold=prior if foretold else None,
     )
 
@@ -303,7 +315,7 @@ def read_partial_front(folder: RunFolder) -> Front | None:
     Raises ArtifactError if too little is measured for one.
     """
     plan = folder.read_plan()
-    of, wishes = measured_so_far(folder), [plan.select]
+    of, wishes = run_digests(folder), [plan.select]
     with suppress(ArtifactError):
         earlier = folder.read_front()
         assert earlier.unfinished is not None

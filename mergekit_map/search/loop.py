@@ -15,12 +15,7 @@ from mergekit_map.results.surrogates import predict
 from mergekit_map.search.finish import end_search
 from mergekit_map.search.measure import fittable, matching, measure, reference_values
 from mergekit_map.search.nested import run_nested
-from mergekit_map.search.planning import (
-    expected_gain,
-    n_spent,
-    next_round,
-    wanted_evaluations,
-)
+from mergekit_map.search.planning import expected_gain, n_spent, next_round
 from mergekit_map.search.study import Candidate, Evaluator, Rounds, Study, StudyResult
 from mergekit_map.surrogates.fit import Surrogates
 
@@ -39,7 +34,7 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     beside = [] if study.on_disk is None else matching(study.on_disk, log)
     measure_all = partial(_measure, study, evaluate, log)
     while True:
-        evaluations = _visible_after(study, log, rounds)
+        evaluations = _seen_after(study, log, rounds)
         merges = by_merge(evaluations).values()
         latest = [e for measured in merges for e in measured.values()]
         surrogates: Surrogates = {}
@@ -63,8 +58,7 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     result = end_search(study, latest, anchors, measure_all, surrogates, others)
     if not study.search.refines:
         return result
-    spent = n_spent(study, rounds, latest)
-    allowed = wanted_evaluations(study)
+    spent, allowed = n_spent(study, rounds, latest), study.wanted_evaluations
     ending = Ending(
         evaluations=spent,
         allowed=allowed,
@@ -105,9 +99,7 @@ def _measure(
     return [e for e in fittable(study, log) if e.key[0] in keys]
 
 
-def _visible_after(
-    study: Study, log: EvaluationLog, rounds: Rounds
-) -> list[Evaluation]:
+def _seen_after(study: Study, log: EvaluationLog, rounds: Rounds) -> list[Evaluation]:
     """List what may be fitted right after these rounds, in the order of the log.
 
     Later lines of the log but imports are hidden, so that a resumed search plans each

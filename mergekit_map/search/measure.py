@@ -232,7 +232,7 @@ def measured_at(
     return study.readings(found.get(merge_key(coefficients), {}))
 
 
-def measured_so_far(folder: RunFolder) -> str:
+def run_digests(folder: RunFolder) -> str:
     """Return the digests of what an unfinished search has planned, and measured."""
     parts = [folder.plan.read_bytes()], whole_lines(folder.log)
     texts = ([line.decode(errors="replace") for line in part] for part in parts)
@@ -260,6 +260,6 @@ def reference_values(
         beside = Anchors.measured(study.on_disk.anchors, matching(study.on_disk, log))
         values, noise = {**values, **beside.values}, {**noise, **beside.noise}
     for task, metric in study.tasks.items():
-        if metric.bounds != (0, 1) and noise.get(task, 0.0) > 0:
+        if not np.isfinite(metric.bounds).all() and noise.get(task, 0.0) > 0:
             noise[task] = 0.0  # of losses, documents explain nearly all
     return Anchors(values, noise=noise)

@@ -34,7 +34,6 @@ from mergekit_map.surrogates.arrays import BoolArray, FloatArray, to_unit
 from mergekit_map.surrogates.fit import Surrogate, Surrogates
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
 
-_TIMES = 10  # the default number of merges, where a budget ends the search
 # The largest standard error on the front, as a share of a task's range there, with
 # which a search may stop; and how many rounds before must have come out as predicted.
 GOOD_ENOUGH = 0.005
@@ -44,8 +43,7 @@ QUIET_ROUNDS = 2
 _STDERRS, _SHARE = 2.0, 0.005
 # How many standard errors better than they are predictions are taken.
 _FRONT_STDERRS, _BOX_STDERRS = 1.0, 2.0
-# Share of the variance of a task over the box that may be unknown.
-_UNKNOWN = 0.05
+_UNKNOWN = 0.05  # share of the variance of a task over the box that may be unknown
 # A surrogate only guesses if its leave-one-out error is a larger share of the range.
 _GUESSES = 0.12
 # A task that varies by less than this share of its range over the box is level.
@@ -53,6 +51,7 @@ LEAST_RANGE, _ROUNDING = 0.05, 1e-9
 # Nearer to a measured merge than this share of the box, there is nothing to learn.
 _SAME = 0.03
 _BEYOND = 0.2  # how far past an end, as a share of the box
+_GOOD = 0.1  # error of an extrapolation that is believed, of the gains on the front
 _STEPS = 5  # on the way there
 _NEAR = 1e-3  # what lies at an end, as a share of the box
 _LEAST_GAIN = 1e-3  # a smaller one is not worth a larger box
@@ -66,10 +65,14 @@ def next_round(
 ) -> list[Candidate]:
     """Propose the merges to measure next, none at the end, or raise DesignError."""
     if study.search.strategy == "bayesian":
-        return bayesian_round(study, rounds, known)
+        # A merge that failed may have displaced others; those before are of no round.
+        first = itertools.chain(*rounds[:1])
+        start = {merge_key(c) for role, c in first if role == "design"}
+        own = [*itertools.dropwhile(lambda e: e.key[0] not in start, known)]
+        return bayesian_round(study, rounds, known, n_spent(study, rounds, own))
     if not rounds:
         return design(study, known)
-    wanted = wanted_evaluations(study)
+    wanted = study.wanted_evaluations
     if not study.search.refines or n_spent(study, rounds, known) >= wanted:
         return []
     if surrogates:
@@ -106,7 +109,7 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     imported = imported[study.contains(imported)]
     is_quadratic = study.search.surrogate == "quadratic"
     needed = n_quadratic_terms(len(study.bounds)) if is_quadratic else 3
-    count = wanted_evaluations(study)
+    count = study.wanted_evaluations
     if study.search.refines:
         first_fit = max(n_anchors, needed + n_outside) + len(study.bounds)
         count = min(count, max(first_fit, n_anchors + len(imported)))
@@ -123,12 +126,6 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
             f"more{other}"
         )
     return study.candidates(points)
-
-
-def wanted_evaluations(study: Study) -> int:
-    """Return the requested evaluations, or a default; with hours many times that."""
-    times = 1 if study.search.hours is None else _TIMES
-    return study.search.evaluations or times * 2 * n_quadratic_terms(len(study.bounds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +151,7 @@ def refinement_round(
     fitted = [*itertools.compress(known, is_fitted)]
     if is_trusted and n_quiet_rounds(rounds, fitted) >= QUIET_ROUNDS:
         return []
-    X = _tried(study, rounds, known)
+    best = partial(_best, study, _tried(study, rounds, known), known)
     worst = front.Y.min(axis=0)
     found = by_merge(known)
     is_known = np.isfinite(study.utilities(found.values())).all(axis=1)
@@ -179,13 +176,13 @@ def refinement_round(
             )
             if improves or not (values > 0).any():
                 values = box.errors.max(axis=1)
-            return _best(study, X, box, values)
-    planned = _best(study, X, front, gains(front, _FRONT_STDERRS))
+            return best(box, values)
+    planned = best(front, gains(front, _FRONT_STDERRS))
     if planned or is_trusted:
         return planned
     # All points of the front are close to measured merges, and still uncertain.
     box = _outlook(study, surrogates, fixed_sobol(study.box))
-    return _best(study, X, box, box.errors.max(axis=1))
+    return best(box, box.errors.max(axis=1))
 
 
 def expected_gain(study: Study, surrogates: Surrogates) -> float:
@@ -248,16 +245,35 @@ def _outlook(study: Study, surrogates: Surrogates, points: FloatArray) -> _Outlo
 
 
 def _best(
-    study: Study, X: FloatArray, outlook: _Outlook, values: FloatArray
+    study: Study,
+    tried: FloatArray,
+    known: Sequence[Evaluation],
+    outlook: _Outlook,
+    values: FloatArray,
 ) -> list[Candidate]:
-    """Return the point of the largest value that is not near a row of X (n, d)."""
-    apart = to_unit(outlook.points, study.box)[:, None] - to_unit(X, study.box)
-    distances = np.abs(apart).max(axis=2)  # (k, n) along the axis where it is largest
-    is_new: BoolArray = distances.min(axis=1) > _SAME
+    """Return the best point that is not near a tried merge (n, d), nor may fail."""
+    is_new = _distances(study, outlook.points, tried) > _SAME
+    is_new &= is_beside_measured(study, outlook.points, known)
     if not is_new.any():
         return []
     chosen = int(np.where(is_new, values, -np.inf).argmax())
     return [("refinement", study.rounded(outlook.points[chosen]))]
+
+
+def is_beside_measured(
+    study: Study, points: FloatArray, known: Sequence[Evaluation]
+) -> BoolArray:
+    """Mark points (k, d) that are nearer to a measured merge than to a failed one."""
+    failed = {e.key[0] for e in known if e.failed}
+    measured = {e.key[0] for e in known} - failed
+    near, far = (study.vectors(map(dict, keys)) for keys in (measured, failed))
+    return _distances(study, points, near) <= _distances(study, points, far)
+
+
+def _distances(study: Study, points: FloatArray, X: FloatArray) -> FloatArray:
+    """Return distances to the nearest row of X, along their largest axis; (k,)."""
+    apart = to_unit(points, study.box)[:, None] - to_unit(X, study.box)
+    return np.asarray(np.abs(apart).max(axis=2).min(axis=1, initial=np.inf))
 
 
 def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
@@ -286,6 +302,9 @@ def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
             moved = np.tile(front[is_at_end], (_STEPS, 1))
             steps = np.linspace(0, reach, _STEPS + 1)[1:]
             moved[:, axis] = end + np.repeat(steps, is_at_end.sum())
+            errors = [s.stderr(moved) for s in result.surrogates.values()]
+            is_good = np.column_stack(errors)[:, varies] <= _GOOD * scale
+            moved = moved[is_good.all(axis=1)]
             both = np.vstack([Y, utilities(moved)[:, varies]])
             gain = relative_gain((both - worst) / scale, (Y - worst) / scale, 0.0)
             if gain >= _LEAST_GAIN:

@@ -54,11 +54,11 @@ def reuse_measurements(study: Study, log: EvaluationLog, changed: str) -> None:
         )
     own = (e for part in study.parts for e in matching(part, log))
     used = {id(e) for e in (*own, *(original for original, _ in copies))}
-    of_tasks = [e for e in log if e.task in study.tasks and e.role not in _APART]
-    unused = [e for e in of_tasks if id(e) not in used]
+    unused = [e for e in log if e.role not in _APART and id(e) not in used]
     present = {part.merge for part in study.parts}
     n_redefined = sum(e.merge in present for e in unused)
-    reasons = {"the task definition": n_redefined, changed: len(unused) - n_redefined}
+    tasks = "the tasks or their definitions"
+    reasons = {tasks: n_redefined, changed: len(unused) - n_redefined}
     for reason, count in reasons.items():
         if count:
             warn(
@@ -187,10 +187,11 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
             "it as such"
         ) from None
     filled = [(line, row) for line, row in rows if any(row)]
-    if not 2 <= len(filled) <= MOST_MERGES + 1:
+    most = MOST_MERGES // 2  # and as many may be measured
+    if not 2 <= len(filled) <= most + 1:
         raise ConfigError(
             f"{path}: a line of column names and a line per merge are required, at "
-            f"most {MOST_MERGES + 1}, got {len(filled)} in all"
+            f"most {most + 1}, got {len(filled)} in all"
         )
     return filled
 
@@ -242,7 +243,7 @@ def _evaluations(row: Mapping[str, Any], study: Study) -> Iterator[Evaluation]:
                 task=task,
                 role="imported",
                 value=row[f"{task} value"],
-                stderr=row[f"{task} stderr"],
+                stderr=row[f"{task} stderr"] or None,  # 0, as lm-eval has of 20 of 20
                 n=row[f"{task} n"],
                 seconds=0.0,
                 merge=study.merge,

@@ -20,6 +20,7 @@ from mergekit_map.results.selection import choose
 from mergekit_map.results.surrogates import fit_all, locate
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside, weight
 from mergekit_map.surrogates.fit import Surrogate, Surrogates
+from mergekit_map.surrogates.quadratic import n_quadratic_terms
 from mergekit_map.types import (
     Answers,
     Measurement,
@@ -28,7 +29,9 @@ from mergekit_map.types import (
     SurrogateKind,
 )
 
+_TIMES = 10  # the default number of merges, where a budget ends the search
 Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
+Merges: TypeAlias = Mapping[str, Mapping[str, float]]  # label to coefficients
 Rounds: TypeAlias = Sequence[Sequence[Candidate]]  # of a search, one after the other
 
 
@@ -64,7 +67,7 @@ class Study:
 
     bounds: Mapping[str, tuple[float, float]]  # of each coefficient
     # Base, parents and soup, as far as they are merges of the search, by label.
-    anchors: Mapping[str, Mapping[str, float]]
+    anchors: Merges
     tasks: Mapping[str, Metric]
     definitions: Mapping[str, str]  # fingerprint of each task
     merge: str  # fingerprint of the merge
@@ -77,7 +80,7 @@ class Study:
     # What generates the answers of a task, where that is not Hugging Face's generate.
     engines: Mapping[str, str] = field(default_factory=dict)
     # Merges that are always measured, as anchors are, and are no reference points.
-    corners: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    corners: Merges = field(default_factory=dict)
     # The other reference points: the anchors of a study of linear merges.
     on_disk: Study | None = None
 
@@ -105,9 +108,7 @@ class Study:
         """Return this study, and that of the other reference points if there is one."""
         return [self] if self.on_disk is None else [self, self.on_disk]
 
-    def of_models(
-        self, anchors: Mapping[str, Mapping[str, float]], merge: str
-    ) -> Study:
+    def of_models(self, anchors: Merges, merge: str) -> Study:
         """Return the study of linear merges of the models, with this fingerprint."""
         return replace(
             self,
@@ -131,6 +132,12 @@ class Study:
     def is_whole(self, task: str) -> bool:
         """Whether every merge is measured on all documents of a task."""
         return self.documents.get(task, "all") == "all"
+
+    @property
+    def wanted_evaluations(self) -> int:
+        """Return the evaluations asked for, or a default; with hours many times it."""
+        times = 2 if self.search.hours is None else 2 * _TIMES
+        return self.search.evaluations or times * n_quadratic_terms(len(self.bounds))
 
     @property
     def box(self) -> FloatArray:
@@ -230,7 +237,7 @@ class StudyResult:
     selected: int
     # What the surrogates' coefficients multiply, where these are not the study's own:
     # label to coefficients of the study. Nested MAP searches such groups.
-    groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    groups: Merges = field(default_factory=dict)
     order: Order | None = None  # what nested MAP merged with what
     ending: Ending | None = None  # of a search that chooses its merges as it goes
 

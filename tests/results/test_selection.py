@@ -134,6 +134,19 @@ def test_what_was_measured_to_miss_a_limit_is_not_chosen_again() -> None:
         choose_point(make_front(points[:1], {"base": BASE}), limit)
 
 
+def test_a_merge_that_failed_is_not_chosen() -> None:
+    front = make_front(
+        [(row(0.70, 2.30), NOT_MEASURED), (row(0.6, 2.4), row(0.6, 2.4))]
+    )
+    failed = front.points[0].model_copy(update={"foretold": front.points[0].predicted})
+    known = front.model_copy(update={"points": (failed, front.points[1])})
+
+    assert choose_point(front, SelectSpec()).selected == 0
+    assert choose_point(known, SelectSpec()).selected == 1
+    with pytest.raises(DesignError, match="failed when it was measured"):
+        choose_point(known, SelectSpec(require={"math": 0.65}))
+
+
 def test_what_is_missed_is_told_as_it_was_judged() -> None:
     """By the difference from the rival, and not by a limit that allows for noise."""
     far, near = row(0.6, 2.49), row(0.56, 2.53)
@@ -191,9 +204,7 @@ def test_noise_beside_a_share_is_that_of_the_items(share: float) -> None:
         (NOT_MEASURED, row(0.90, 2.0), MERGE),
     ],
 )
-def test_the_advice_is_what_no_merge_beats(
-    measured: Row, soup: Row, label: str
-) -> None:
+def test_the_advice_is_what_nothing_beats(measured: Row, soup: Row, label: str) -> None:
     assert advice(chosen([measured], soup)) == label
 
 
@@ -305,9 +316,6 @@ def test_a_number_that_was_meant_as_a_share_is_refused(task: str, who: str) -> N
         limits_of(require={task: 95})
     for possible in ({"math": 1, "code": 0}, {"code": 9}):
         assert limits_of(require=possible) == possible
-
-
-def test_a_fraction_that_was_meant_as_a_share_is_refused() -> None:
     losses = Anchors({"base": {"code": 4.9}, "coder": {"code": 4.4}})
     with pytest.raises(ConfigError, match=r"no model .* code=0\.95; did you mean 95%"):
         limits_of(losses, require={"code": 0.95})

@@ -24,12 +24,12 @@ def of_two(merge: Mapping[str, float], task: str) -> Measurement:
     return bowls({name: merge[name] for name in "ab"}, task)
 
 
-def searched(folder: Path, names: str = "ab", **spec: Any) -> Any:
+def searched(names: str = "ab", **spec: Any) -> Any:
     """Return study, result, front and log of a search of bowls."""
     study = make_study(names, list(IDEAL), ("base", "soup"), remeasure=2, **spec)
     with fronts_of_few_points(30):
-        result = run(study, folder, of_two)
-    log = list({e.key: e for e in logged(folder)}.values())
+        result = run(study, Path(), of_two)
+    log = list({e.key: e for e in logged()}.values())
     return result, found_front(study, result, log), log
 
 
@@ -42,9 +42,9 @@ def searched(folder: Path, names: str = "ab", **spec: Any) -> Any:
     ],
 )
 def test_the_fit_of_a_finished_log_is_bit_for_bit_that_of_the_search(
-    tmp_path: Path, spec: dict[str, Any]
+    spec: dict[str, Any],
 ) -> None:
-    result, front, log = searched(tmp_path, **spec)
+    result, front, log = searched(**spec)
     # What only judges a search is not fitted.
     rivals = [changed(e, role="opponent", value=9.0, foretold=None) for e in log]
 
@@ -59,10 +59,8 @@ def test_the_fit_of_a_finished_log_is_bit_for_bit_that_of_the_search(
     assert fit_again(front, log[:2]) == {}
 
 
-def test_groups_of_nested_map_are_fitted_on_the_weights_of_groups(
-    tmp_path: Path,
-) -> None:
-    result, front, log = searched(tmp_path, "abc", strategy="nested", evaluations=10)
+def test_groups_of_nested_map_are_fitted_on_the_weights_of_groups() -> None:
+    result, front, log = searched("abc", strategy="nested", evaluations=10)
 
     found = fit_again(front, log)
 
@@ -85,9 +83,9 @@ BENT: list[Callable[[int], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("bend", BENT)
 def test_a_log_that_nobody_measured_still_predicts_numbers(
-    tmp_path: Path, bend: Any, monkeypatch: pytest.MonkeyPatch
+    bend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, front, log = searched(tmp_path, evaluations=12)
+    _, front, log = searched(evaluations=12)
     monkeypatch.setattr(surrogates, "_agree_with_front", lambda *_: True)
 
     bent = [changed(e, **bend(i)) for i, e in enumerate(log)]
@@ -112,9 +110,7 @@ def test_the_choice_of_documents_is_no_part_of_the_noise_beside_it() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-9, 3e-6])  # all and some of them
-def test_values_nearer_to_a_bound_than_the_link_tells_apart_are_predicted(
-    scale: float,
-) -> None:
+def test_values_too_near_to_a_bound_for_the_link_are_predicted(scale: float) -> None:
     places, y = noisy_data(IDENTITY)
     values = scale * (y - y.min())
     merges = zip(places.tolist(), values.tolist(), strict=True)

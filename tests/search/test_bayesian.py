@@ -64,6 +64,16 @@ def test_uses_as_many_evaluations_as_asked_for(d: int, tmp_path: Path) -> None:
 
     assert len(merges(tmp_path / "17")) == 17
     assert len(evaluate.calls) == len(set(evaluate.calls))
+
+    def once_broken(coefficients: Mapping[str, float], task: str) -> Measurement:
+        if (coefficients, task) == evaluate.calls[3] and not (tmp_path / "x").exists():
+            (tmp_path / "x").touch()
+            raise RuntimeError("out of memory")
+        return losses(coefficients, task)
+
+    for _ in range(2):  # the merge that failed is measured, and no other
+        run(study_of(d, evaluations=17), tmp_path / "broken", once_broken)
+    assert len(merges(tmp_path / "broken")) == 17
     # The paper's 6 + 2 * 3 beside the base and the models.
     assert len(merges(tmp_path / "default")) == 1 + d + 12
 
@@ -96,7 +106,7 @@ def test_too_few_evaluations_and_too_many_coefficients_are_refused(
     assert problem.key == ("map", "search", key)
     assert message in problem.message
     with pytest.raises(DesignError, match="only 8 evaluations"):
-        bayesian_round(study_of(evaluations=8), [], [])
+        bayesian_round(study_of(evaluations=8), [], [], 0)
 
 
 PLANE = [at(angle) for angle in (0, 14, 16, 44, 46, 74, 76, 90)]

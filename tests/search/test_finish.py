@@ -48,9 +48,7 @@ def test_a_constant_task_is_known_everywhere(
 
 
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (0.5, 2.5)])
-def test_a_fit_is_as_good_as_its_own_standard_errors_expect(
-    ends: tuple[float, float],
-) -> None:
+def test_a_fit_is_as_good_as_its_standard_errors_say(ends: tuple[float, float]) -> None:
     """A share of the variance over the box, and of the range on the front."""
     study = make_study("a", ["task"], metric=SCORE)
     study = replace(study, bounds={"a": ends}, anchors={})

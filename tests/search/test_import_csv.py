@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from mergekit_map.workflows.callbacks import Callback
 
 # What is best on both alike is far from the soup, so that it is measured when chosen.
 IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.9)}
+FILE = Path("some.csv")
 
 
 def study_of(**search: Any) -> Study:
@@ -42,12 +43,11 @@ def bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
 
 
 def run(
-    study: Study, folder: Path, evaluate: Evaluator, file: Path | None = None
+    study: Study, evaluate: Evaluator, file: Path | None = None
 ) -> tuple[StudyResult, list[str]]:
     """Search as the pipeline does; returns the result and what was said."""
-    folder.mkdir(exist_ok=True)
     listener = Mock(spec=Callback)
-    with open_log(RunFolder(folder)) as log, notifying(listener):
+    with open_log(RunFolder(Path())) as log, notifying(listener):
         # It may have been read for another device than that of the folder.
         imported = read_imported(file, replace(study, merge="other")) if file else []
         add_imported(study, log, imported)
@@ -55,12 +55,12 @@ def run(
     return result, [call.args[0] for call in listener.on_notice.call_args_list]
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    with path.open("w", newline="") as file:
+def write_csv(*rows: Mapping[str, Any]) -> Path:
+    with FILE.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    return path
+    return FILE
 
 
 def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
@@ -69,104 +69,100 @@ def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
     return [{**m, **{task: bowl(m, task).value for task in IDEAL}} for m in merges]
 
 
-def test_imported_merges_take_the_place_of_new_ones_once_where_they_are_fitted(
-    tmp_path: Path,
-) -> None:
+def test_imported_merges_replace_new_ones_once_where_they_are_fitted() -> None:
     outside = {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}
-    file = write_csv(tmp_path / "some.csv", [*random_rows(5), outside])
+    file = write_csv(*random_rows(5), outside)
     evaluate, again = Recorder(bowl), Recorder(bowl)
 
-    first, said = run(study_of(), tmp_path / "run", evaluate, file)
+    first, said = run(study_of(), evaluate, file)
 
     # 10 evaluations: 2 anchors, 5 imported, 3 new; and the chosen point.
     assert len(evaluate.calls) == 2 * (10 - 5 + 1)
     assert {s.quality.n for s in first.surrogates.values()} == {10 + 1}
     assert "12 measurements of 6 merges imported" in said[0]
     assert "5 lie within the bounds and are fitted" in said[0]
-    before = logged(tmp_path / "run")
+    before = logged()
     assert before[11].coefficients == {"x": 2.0, "y": 0.0}
 
-    twice, (notice,) = run(study_of(), tmp_path / "run", again, file)
-    without, silence = run(study_of(), tmp_path / "run", again)
+    twice, (notice,) = run(study_of(), again, file)
+    without, silence = run(study_of(), again)
 
     assert again.calls == []
-    assert logged(tmp_path / "run") == before
+    assert logged() == before
     assert first.front == twice.front == without.front
     assert notice.startswith("0 measurements of 0 merges imported")
     assert silence == []
 
 
-def test_imports_of_one_task_replace_no_new_merges(tmp_path: Path) -> None:
+def test_imports_of_one_task_replace_no_new_merges() -> None:
     rows = [{"x": one / 10, "y": 0.0, "near": 1.0} for one in range(1, 10)]
-    run(study_of(), tmp_path, Recorder(bowl), write_csv(tmp_path / "some.csv", rows))
+    run(study_of(), Recorder(bowl), write_csv(*rows))
 
-    assert [e.role for e in logged(tmp_path)].count("design") == 2 * 3
+    assert [e.role for e in logged()].count("design") == 2 * 3
 
 
-def test_all_that_is_imported_into_a_finished_search_is_fitted(tmp_path: Path) -> None:
-    run(study_of(), tmp_path / "run", bowl)
-    file = write_csv(tmp_path / "more.csv", random_rows(20))
+def test_all_that_is_imported_into_a_finished_search_is_fitted() -> None:
+    run(study_of(), bowl)
 
-    result, _ = run(study_of(), tmp_path / "run", bowl, file)
+    result, _ = run(study_of(), bowl, write_csv(*random_rows(20)))
 
     assert min(s.quality.n for s in result.surrogates.values()) >= 10 + 20
 
 
-def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not(
-    tmp_path: Path,
-) -> None:
-    file, rows = tmp_path / "some.csv", random_rows(4)
-    run(study_of(), tmp_path / "run", bowl, write_csv(file, rows))
-    before = logged(tmp_path / "run")
+def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not() -> None:
+    rows = random_rows(4)
+    run(study_of(), bowl, write_csv(*rows))
+    before = logged()
     wrong = {"x": 0.5, "y": 0.5, "near": 7.0, "far": 1.25}
     corrected = {**rows[0], "near": 2.0}
 
-    _, notices = run(
-        study_of(), tmp_path / "run", bowl, write_csv(file, [wrong, corrected])
-    )
+    _, notices = run(study_of(), bowl, write_csv(wrong, corrected))
 
-    assert [e.value for e in logged(tmp_path / "run")[len(before) :]][:1] == [2.0]
+    assert logged()[len(before)].value == 2.0
     assert notices[0].startswith("1 measurements of 1 merges imported")
     assert "3 measurements were known, and those here are kept" in notices[0]
-    run(study_of(), tmp_path / "run", bowl, write_csv(file, rows))  # as at first
-    again = [
-        e for e in logged(tmp_path / "run") if e.coefficients == before[0].coefficients
-    ]
+    run(study_of(), bowl, write_csv(*rows))  # as at first
+    again = [e for e in logged() if e.coefficients == before[0].coefficients]
     assert {e.task: e.value for e in again}["near"] == rows[0]["near"]
 
 
+def test_an_imported_standard_error_of_0_is_unknown() -> None:
+    row = {**random_rows(1)[0], "near stderr": 0.0, "far stderr": 0.1}
+
+    found = read_imported(write_csv(row), study_of())
+
+    assert {e.task: e.stderr for e in found} == {"near": None, "far": 0.1}
+
+
 @pytest.mark.parametrize("tasks", [["near"], [*IDEAL]])
-def test_what_is_compared_shown_or_chosen_is_measured_here(
-    tasks: list[str], tmp_path: Path
-) -> None:
+def test_what_is_compared_shown_or_chosen_is_measured_here(tasks: list[str]) -> None:
     study = make_study("xy", tasks, ("base", "soup"), evaluations=6, remeasure=0)
     claims = [{"x": x, "y": x} | dict.fromkeys(tasks, 0.5 + x) for x in (0.0, 0.2, 1.0)]
 
-    result, _ = run(study, tmp_path, bowl, write_csv(tmp_path / "some.csv", claims))
+    result, _ = run(study, bowl, write_csv(*claims))
 
-    here = [e for e in logged(tmp_path) if e.role != "imported"]
+    here = [e for e in logged() if e.role != "imported"]
     assert claims[0].items() >= here[0].coefficients.items()
     assert {"x": 0.2, "y": 0.2} not in result.front
     corner = replace(result, front=[{"x": 1.0, "y": 1.0}], selected=0)
-    (point,) = found_front(study, corner, logged(tmp_path)).points
+    (point,) = found_front(study, corner, logged()).points
     assert point.measured == dict.fromkeys(tasks, UNKNOWN)
     if len(tasks) == 1:
         assert result.front == [min(here, key=lambda e: e.value).coefficients]
 
 
-def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
+def test_a_task_may_have_the_name_of_a_coefficient() -> None:
     study = study_of()
     named = {"x": study.tasks["near"]}
     study = replace(study, tasks=named, definitions={"x": "dx"})
-    file = tmp_path / "some.csv"
 
-    file.write_text("\ufeffx,y,x value\n0.25,0.5,1.5\n\n")
-    (found,) = read_imported(file, study)
+    FILE.write_text("\ufeffx,y,x value\n0.25,0.5,1.5\n\n")
+    (found,) = read_imported(FILE, study)
 
     assert (found.coefficients, found.value) == ({"x": 0.25, "y": 0.5}, 1.5)
-    file.write_text("x,y,x\n0.25,0.5,1.5\n")
+    FILE.write_text("x,y,x\n0.25,0.5,1.5\n")
     with pytest.raises(ConfigError, match="the task's is x value"):
-        read_imported(file, study)
+        read_imported(FILE, study)
 
 
 @pytest.mark.parametrize(
@@ -202,27 +198,23 @@ def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
         ("x,y,near\n0,0,1\n0,0,2\n", [r":3: a line above has other values"]),
     ],
 )
-def test_lists_what_is_wrong_with_a_file(
-    text: str, messages: list[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "some.csv"
+def test_lists_what_is_wrong_with_a_file(text: str, messages: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"some\.csv: cannot be read .* No such file"):
-        read_imported(file, study_of())
-    file.write_text(text)
+        read_imported(FILE, study_of())
+    FILE.write_text(text)
 
     with pytest.raises(ConfigError, match="(?s)" + ".*".join(messages)):
-        read_imported(file, study_of())
+        read_imported(FILE, study_of())
 
 
 def test_the_command_imports_unless_a_search_is_nested(family: dict[str, Path]) -> None:
     write_plain(family)
-    rows = [{"a": 0.25, "b": 0.5, "one": 1.0, "two": 1.0}]
-    write_csv(Path("all.csv"), rows)
+    write_csv({"a": 0.25, "b": 0.5, "one": 1.0, "two": 1.0})
 
-    result = invoke("search", "config.yml", "run", "--import", "all.csv")
+    result = invoke("search", "config.yml", "run", "--import", FILE)
 
     assert "2 measurements of 1 merges imported" in " ".join(result.stderr.split())
     assert [e.value for e in logged(Path("run")) if e.role == "imported"] == [1.0, 1.0]
     write_plain(family, strategy="nested")
-    refused = invoke("search", "config.yml", "new", "--import", "all.csv", code=2)
+    refused = invoke("search", "config.yml", "new", "--import", FILE, code=2)
     assert "'nested' chooses all of its merges" in " ".join(refused.output.split())

@@ -57,13 +57,13 @@ def shared_task(c: Mapping[str, float], task: str) -> float:
     return 1 - c["a"] / 2 - c["c"] / 2 if task == "a" else own_optimum(c, task)
 
 
-def test_a_pair_that_is_best_as_the_base_is_searched_on(tmp_path: Path) -> None:
+def test_a_pair_that_is_best_as_the_base_is_searched_on() -> None:
     def only_b_helps(c: Mapping[str, float], task: str) -> float:
         return (c["b"] - 0.6) ** 2 if task == "b" else c["a"] ** 2 + c["c"]
 
     study = study_of("abc", order=[["a", "c"], "b"], surrogate="quadratic")
 
-    result = run(study, tmp_path, measuring(only_b_helps))
+    result = run(study, Path(), measuring(only_b_helps))
 
     chosen = result.front[result.selected]
     assert chosen == pytest.approx({"a": 0, "b": 0.6, "c": 0}, abs=0.01)
@@ -79,36 +79,34 @@ def test_a_pair_that_is_best_as_the_base_is_searched_on(tmp_path: Path) -> None:
     ],
 )
 def test_limits_that_a_merge_keeps_are_kept(
-    tmp_path: Path, function: Function, limit: float, order: Any
+    function: Function, limit: float, order: Any
 ) -> None:
     study = replace(study_of(order=order), select=SelectSpec(require={"a": limit}))
 
     with fronts_of_few_points(40):
-        result = run(study, tmp_path, measuring(function))
+        result = run(study, Path(), measuring(function))
 
     assert function(result.front[result.selected], "a") <= limit + 1e-9
 
 
-def test_a_preference_holds_within_pairs_beside_models_to_be_no_worse_than(
-    tmp_path: Path,
-) -> None:
+def test_a_preference_holds_within_pairs_beside_models_to_be_no_worse_than() -> None:
     found = []
     for index, rivals in enumerate((None, "base")):
         select = SelectSpec(prefer={"a": 9, "b": 1}, not_worse_than=rivals)
         study = replace(study_of(order=[["a", "b"], ["c", "d"]]), select=select)
-        result = run(study, tmp_path / str(index), measuring(own_corner))
+        result = run(study, Path(str(index)), measuring(own_corner))
         found.append(result.groups["pair-1"])
 
     assert found[0] == found[1]
 
 
-def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
+def test_measures_what_the_paper_counts() -> None:
     evaluate = measuring(own_corner)
     # A preference, so that no soup is chosen, and that of the last pair is a new one.
     prefer = {"a": 3.0, "b": 2.0, "c": 5.0, "d": 2.0}
     study = replace(study_of(remeasure=2), select=SelectSpec(prefer=prefer))
 
-    result = run(study, tmp_path, evaluate)
+    result = run(study, Path(), evaluate)
 
     # 6 anchors on 4 tasks. Two pairs of 8 merges on 2 tasks, of which the base and two
     # singles are anchors; the chosen merge of each. A pair of pairs of 8 merges on 4
@@ -121,17 +119,17 @@ def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
     assert sorted(order_of(result)) == [["a", "b"], ["c", "d"]]
 
 
-def test_a_model_may_have_the_name_of_a_pair(tmp_path: Path) -> None:
+def test_a_model_may_have_the_name_of_a_pair() -> None:
     names = ["a", "b", "pair-1"]
     search = {"strategy": "nested", "evaluations": 8, "remeasure": 0}
     study = make_study(names, names, order=["a", ["b", "pair-1"]], **search)
 
-    result = run(study, tmp_path, measuring(own_corner))
+    result = run(study, Path(), measuring(own_corner))
 
     assert list(result.groups) == ["a", "pair-1'"]
 
 
-def test_models_of_closest_losses_are_paired(tmp_path: Path) -> None:
+def test_models_of_closest_losses_are_paired() -> None:
     ideal = {"a": 0.5, "b": 0.1, "c": 0.48, "d": 0.9}
 
     def evaluate(c: Mapping[str, float], task: str) -> float:
@@ -142,17 +140,17 @@ def test_models_of_closest_losses_are_paired(tmp_path: Path) -> None:
     metric = Metric(higher_is_better=False, lower=0.0, upper=None)
     study = replace(study, tasks=dict.fromkeys(NAMES, metric))
 
-    result = run(study, tmp_path, measuring(evaluate))
+    result = run(study, Path(), measuring(evaluate))
 
     # a and c leave 0.5 and 0.48, together 0.49, which is 0.39 from b, 0.41 from d.
     assert order_of(result) == ["d", ["b", ["a", "c"]]]
 
 
-def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None:
+def test_the_files_say_what_was_predicted_of_flat_merges() -> None:
     study = study_of(remeasure=3)
-    result = run(study, tmp_path, measuring(own_corner))
+    result = run(study, Path(), measuring(own_corner))
 
-    content = Front.model_validate_json((tmp_path / "front.json").read_bytes())
+    content = Front.model_validate_json(Path("front.json").read_bytes())
 
     for point in content.points:
         for task in NAMES:
@@ -160,7 +158,7 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
             assert point.readings("predicted")[task].value == pytest.approx(expected)
     # Points of the front, and measured merges that none beats.
     assert sum(point.is_measured("a") for point in content.points) >= 3
-    assert fit_again(content, logged(tmp_path)).keys() == {*NAMES}
+    assert fit_again(content, logged()).keys() == {*NAMES}
     # A single model is not among the merges of the last pair.
     by_label = {anchor.label: anchor for anchor in content.anchors}
     assert by_label["a"].readings("predicted")["a"].value is None

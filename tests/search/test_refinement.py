@@ -187,9 +187,9 @@ def test_what_is_planned_is_on_the_front_where_most_is_gained() -> None:
 
 
 @pytest.mark.parametrize(("apart", "again"), [(0.025, False), (0.035, True)])
-@pytest.mark.parametrize("logged", [False, True])
-def test_nothing_is_measured_next_to_what_was_measured(
-    apart: float, again: bool, logged: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("value", [None, 1.0, np.nan])
+def test_nothing_is_measured_next_to_what_was_measured_or_where_it_failed(
+    apart: float, again: bool, value: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As near as three percent of the box; planned or only in the log."""
     # What was measured is worth as much as ever, so that its place alone decides.
@@ -202,14 +202,14 @@ def test_nothing_is_measured_next_to_what_was_measured(
     ((_, best),) = refinement_round(STUDY, rounds, known, surrogates)
     inwards = np.where(STUDY.vector(best) < 0.5, apart, -apart)
     beside = merge(*(STUDY.vector(best) + inwards), role="design")
-    if logged:
-        known = [*(changed(e, value=np.nan) for e in measured(beside)), *known]
+    if value is not None:
+        known = [*(changed(e, value=value) for e in measured(beside)), *known]
     else:
         rounds = [[*rounds[0], beside], *rounds[1:]]
 
     ((_, planned),) = refinement_round(STUDY, rounds, known, surrogates)
 
-    assert (planned == best) == again
+    assert (planned == best) == (again and value is not np.nan)
 
 
 def test_what_was_searched_is_counted_once_and_the_front_is_not() -> None:
@@ -249,7 +249,7 @@ def test_what_more_would_bring_is_the_front_moved_by_its_standard_errors(
 
 def surrogate(f: Callable[[FloatArray], FloatArray], box: FloatArray) -> Surrogate:
     """Fit a quadratic function exactly."""
-    axes = [np.linspace(*ends, 4) for ends in box]
+    axes = [np.linspace(*ends, 9) for ends in box]
     X = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, len(box))
     return fit(X, f(X), bounds=box)
 

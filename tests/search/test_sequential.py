@@ -49,7 +49,7 @@ def _stopped_clock() -> Iterator[None]:
         yield
 
 
-def merges(folder: Path, *roles: str) -> list[tuple[float, ...]]:
+def merges(*roles: str, folder: Path = Path()) -> list[tuple[float, ...]]:
     found = [e for e in logged(folder) if not roles or e.role in roles]
     return list(dict.fromkeys(tuple(e.coefficients.values()) for e in found))
 
@@ -61,9 +61,7 @@ def whole(module_folder: Path) -> Path:
     return module_folder
 
 
-def test_what_is_foretold_is_predicted_by_a_fit_to_earlier_lines_alone(
-    whole: Path,
-) -> None:
+def test_what_is_foretold_is_predicted_from_earlier_lines_alone(whole: Path) -> None:
     study, log = study_of(), logged(whole)
     starts = {key: i for i, key in reversed(list(enumerate(e.key[0] for e in log)))}
     checked = 0
@@ -95,17 +93,19 @@ def test_a_first_design_has_two_merges_for_each_model_and_two_more(n: int) -> No
 
 @pytest.mark.parametrize(("m", "evaluations"), [(1, 6), (3, 9)])
 def test_a_search_measures_no_more_than_it_is_allowed_and_inspect_says(
-    m: int, evaluations: int, tmp_path: Path
+    m: int, evaluations: int
 ) -> None:
     for remeasure in (0, 2):
         study = study_of(2, m, evaluations=evaluations, remeasure=remeasure)
-        evaluate, folder = Recorder(rippled), tmp_path / str(remeasure)
+        evaluate, folder = Recorder(rippled), Path(str(remeasure))
 
         run(study, folder, evaluate)
 
         most = forecast(study)
-        assert len(merges(folder, "anchor", "design", "refinement")) <= evaluations
-        assert len(merges(folder, "front")) <= remeasure + 1
+        assert (
+            len(merges("anchor", "design", "refinement", folder=folder)) <= evaluations
+        )
+        assert len(merges("front", folder=folder)) <= remeasure + 1
         assert len(evaluate.calls) == len(set(evaluate.calls)) <= most.measurements
         assert most.searched == evaluations
 
@@ -125,15 +125,15 @@ def lines_of(folder: Path) -> list[bytes]:
     ids=["sobol", "bayesian", "nested"],
 )
 def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
-    n: int, m: int, search: dict[str, Any], tmp_path: Path
+    n: int, m: int, search: dict[str, Any]
 ) -> None:
     """Stopped in the design, before the ending, and on the way through it."""
-    study, whole = study_of(n, m, **search), tmp_path / "whole"
+    study, whole = study_of(n, m, **search), Path("whole")
     run(study, whole, rippled)
     lines = lines_of(whole)
     first_front = [e.role for e in logged(whole)].index("front")
     for count in (first_front // 2, first_front - 3, len(lines) - 2):
-        folder, evaluate = tmp_path / f"{count}", Recorder(rippled)
+        folder, evaluate = Path(f"{count}"), Recorder(rippled)
         folder.mkdir()
         torn = b"".join(lines[:count]) + b'{"torn'
         (folder / "evaluations.jsonl").write_bytes(torn)
@@ -145,56 +145,43 @@ def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
             assert (folder / name).read_bytes() == (whole / name).read_bytes()
 
 
-def test_lines_that_were_copied_change_nothing(whole: Path, tmp_path: Path) -> None:
-    lines = lines_of(whole)
-    (tmp_path / "evaluations.jsonl").write_bytes(b"".join([*lines, *lines[2:9]]))
-
-    run(study_of(), tmp_path, Recorder(rippled))
-
-    assert front_of(tmp_path) == front_of(whole)
-
-
-def test_first_merges_that_fail_are_made_up_for(tmp_path: Path) -> None:
+def test_first_merges_that_fail_are_made_up_for() -> None:
     def partly(c: Mapping[str, float], task: str) -> Measurement:
         failed = Measurement(math.nan, None, 1)
         return failed if sum(c.values()) > 0.9 else rippled(c, task)
 
-    run(study_of(surrogate="quadratic", evaluations=14), tmp_path, partly)
+    run(study_of(surrogate="quadratic", evaluations=14), Path(), partly)
 
-    assert len(merges(tmp_path, "anchor", "design")) > 8
+    assert len(merges("anchor", "design")) > 8
 
 
-def test_a_search_that_goes_on_keeps_what_was_measured_and_measures_nothing_twice(
-    tmp_path: Path,
-) -> None:
+def test_a_search_that_goes_on_keeps_its_measurements_and_makes_none_twice() -> None:
     few, more = study_of(evaluations=7), study_of(evaluations=10)
     evaluate = Recorder(rippled)
-    run(few, tmp_path, evaluate)
-    before = lines_of(tmp_path)
+    run(few, Path(), evaluate)
+    before = lines_of(Path())
 
-    result = run(more, tmp_path, evaluate)
+    result = run(more, Path(), evaluate)
 
-    assert lines_of(tmp_path)[: len(before)] == before
+    assert lines_of(Path())[: len(before)] == before
     assert len(evaluate.calls) == len(set(evaluate.calls))
-    searched = merges(tmp_path, "anchor", "design", "refinement")
+    searched = merges("anchor", "design", "refinement")
     assert 7 < len(searched) <= 10
-    assert {s.quality.n for s in result.surrogates.values()} == {len(merges(tmp_path))}
+    assert {s.quality.n for s in result.surrogates.values()} == {len(merges())}
     # And once more nothing changes.
-    whole = (tmp_path / "front.json").read_bytes()
+    whole = Path("front.json").read_bytes()
     again = Recorder(rippled)
-    run(more, tmp_path, again)
+    run(more, Path(), again)
     assert again.calls == []
-    assert (tmp_path / "front.json").read_bytes() == whole
+    assert Path("front.json").read_bytes() == whole
     # What a smaller budget or another choice does not ask for is fitted all the same.
     other = replace(few, select=SelectSpec(prefer={next(iter(few.tasks)): 1}))
     for study in (few, other):
-        run(study, tmp_path, evaluate)
-        assert fit_again(front_of(tmp_path), logged(tmp_path))
+        run(study, Path(), evaluate)
+        assert fit_again(front_of(), logged())
 
 
-def test_recommended_points_are_measured_and_nothing_measured_dominates_them(
-    whole: Path,
-) -> None:
+def test_recommended_points_are_measured_and_not_dominated(whole: Path) -> None:
     front, log = front_of(whole), by_merge(logged(whole))
     tasks = list(front.tasks)
     Y = {key: -np.array([found[t].value for t in tasks]) for key, found in log.items()}
@@ -209,10 +196,8 @@ def test_recommended_points_are_measured_and_nothing_measured_dominates_them(
     assert merge_key(front.chosen.coefficients) in log
 
 
-def test_all_that_was_measured_is_fitted_in_the_end_and_rivals_never(
-    whole: Path, tmp_path: Path
-) -> None:
-    n_measured = len(merges(whole))
+def test_all_that_was_measured_is_fitted_in_the_end_but_rivals(whole: Path) -> None:
+    n_measured = len(merges(folder=whole))
     fits = [task.fit.n for task in front_of(whole).tasks.values()]
     assert fits == [n_measured, n_measured]
 
@@ -221,14 +206,14 @@ def test_all_that_was_measured_is_fitted_in_the_end_and_rivals_never(
         for x, role in enumerate(sorted(ASSESSING), start=1)
         for e in logged(whole)[:2]
     ]
-    (tmp_path / "evaluations.jsonl").write_bytes(b"".join(lines_of(whole)))
-    with open_log(RunFolder(tmp_path)) as log:
+    Path("evaluations.jsonl").write_bytes(b"".join(lines_of(whole)))
+    with open_log(RunFolder(Path())) as log:
         for e in rivals:
             log.append(e)
-    result = run(study_of(), tmp_path, rippled)
+    result = run(study_of(), Path(), rippled)
 
     assert {s.quality.n for s in result.surrogates.values()} == {n_measured}
-    assert front_of(tmp_path).points == front_of(whole).points
+    assert front_of().points == front_of(whole).points
 
 
 def broken() -> Measurement:
@@ -241,7 +226,7 @@ def broken() -> Measurement:
     ids=["anchor", "design", "front"],
 )
 def test_a_failure_in_any_round_stops_nothing(
-    call: int, outcome: Callable[[], Measurement], tmp_path: Path
+    call: int, outcome: Callable[[], Measurement]
 ) -> None:
     study, asked = study_of(), Recorder(rippled)
 
@@ -249,50 +234,48 @@ def test_a_failure_in_any_round_stops_nothing(
         measured = asked(coefficients, task)
         return outcome() if len(asked.calls) == call else measured
 
-    result = run(study, tmp_path, evaluate)
+    result = run(study, Path(), evaluate)
 
     assert len(asked.calls) >= call
-    (failed,) = (e for e in logged(tmp_path) if e.failed)
-    n = len(merges(tmp_path))
+    (failed,) = (e for e in logged() if e.failed)
+    n = len(merges())
     assert {t: s.quality.n for t, s in result.surrogates.items()} == {
         t: n - (t == failed.task) for t in study.tasks
     }
-    searched = merges(tmp_path, "anchor", "design", "refinement")
+    searched = merges("anchor", "design", "refinement")
     assert len(searched) <= 11
-    front = front_of(tmp_path)
+    front = front_of()
     recommended = [front.points[i] for i in front.recommended]
     assert all(point.is_measured(*study.tasks) for point in recommended)
     # What broke is tried again, and what was no number is not.
     again = Recorder(rippled)
-    run(study, tmp_path, again)
+    run(study, Path(), again)
     assert (asked.calls[call - 1] in again.calls) == (outcome is broken)
     assert failed.error == ("out of memory" if outcome is broken else None)
 
 
-def test_a_merge_that_fails_again_moves_nothing(tmp_path: Path) -> None:
+def test_a_merge_that_fails_again_moves_nothing() -> None:
     study = study_of()
     _, merge = design(study)[-1]
 
     def partly(c: Mapping[str, float], task: str) -> Measurement:
         return broken() if (c, task) == (merge, "two") else rippled(c, task)
 
-    run(study, tmp_path, partly)
-    before, again = (tmp_path / "front.json").read_bytes(), Recorder(partly)
-    run(study, tmp_path, again)
+    run(study, Path(), partly)
+    before, again = Path("front.json").read_bytes(), Recorder(partly)
+    run(study, Path(), again)
 
     assert len(again.calls) == 1
-    assert (tmp_path / "front.json").read_bytes() == before
+    assert Path("front.json").read_bytes() == before
 
 
-def test_choices_within_limits_that_were_measured_are_points_of_the_front(
-    tmp_path: Path,
-) -> None:
+def test_choices_within_limits_that_were_measured_are_points_of_the_front() -> None:
     select = SelectSpec(require={"one": 1.05}, prefer={"two": 1})
 
-    run(study_of(select=select), tmp_path, rippled)
+    run(study_of(select=select), Path(), rippled)
 
-    points = {merge_key(p.coefficients) for p in front_of(tmp_path).points}
-    chosen = {e.key[0] for e in logged(tmp_path) if e.role == "front"}
+    points = {merge_key(p.coefficients) for p in front_of().points}
+    chosen = {e.key[0] for e in logged() if e.role == "front"}
     assert len(chosen) >= 2
     assert chosen <= points
 

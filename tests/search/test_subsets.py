@@ -124,16 +124,14 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
 
 
 @pytest.mark.slow
-def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
-    search: Search, tmp_path: Path
-) -> None:
+def test_a_search_goes_on_from_any_line_as_if_never_stopped(search: Search) -> None:
     study = study_of(12, evaluations=6, remeasure=1)
-    search(study, Models(), tmp_path / "whole")
-    lines = untimed(tmp_path / "whole")
+    search(study, Models(), Path("whole"))
+    lines = untimed(Path("whole"))
 
     # Some lines are stopped at with their records, and others without.
     for line in range(6, len(lines), 3):
-        folder, models = tmp_path / f"{line}", Models()
+        folder, models = Path(f"{line}"), Models()
         with (
             killed_at(line, written=line % 2 == 1),
             pytest.raises(KeyboardInterrupt, match="killed"),
@@ -142,16 +140,14 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
         search(study, models, folder)
 
         assert untimed(folder) == lines
-        assert front_of(folder) == front_of(tmp_path / "whole")
+        assert front_of(folder) == front_of(Path("whole"))
         # What was measured on a subset before the line was written is on record.
         assert models.counts.count(12) == sum("sampling" in one for one in lines)
 
 
-def test_a_reference_point_is_measured_again_where_its_scores_are_lost(
-    search: Search, tmp_path: Path
-) -> None:
+def test_a_reference_point_without_scores_is_measured_again(search: Search) -> None:
     search(study_of(evaluations=8))
-    shutil.rmtree(tmp_path / "samples")
+    shutil.rmtree("samples")
     models = search(study_of(evaluations=10))
 
     assert [asked[2] for asked in models.asked if asked[0] == (0, 0)] == [SIZE, SIZE]
@@ -160,11 +156,11 @@ def test_a_reference_point_is_measured_again_where_its_scores_are_lost(
 
 @pytest.mark.parametrize("exponential", [False, True])
 def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset(
-    exponential: bool, search: Search, tmp_path: Path
+    exponential: bool, search: Search
 ) -> None:
     search(study_of(12, seed=1, evaluations=8), Models(exponential=exponential))
 
-    lines, front = logged(tmp_path), front_of(tmp_path)
+    lines, front = logged(), front_of()
     for e in lines:
         assert e.whole == (e.role in {"anchor", "front"})
         assert e.n == (SIZE if e.whole else 12)
@@ -175,7 +171,7 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
                 value = np.exp(value)
             assert abs(e.value - value) < 3.5 * e.sampling
     for task in METRICS:
-        folder = tmp_path / "samples" / task
+        folder = Path("samples", task)
         files = [read(path) for path in folder.iterdir()]
         ids = {tuple(file["answers"]["ids"]) for file in files}
         assert {len(one) for one in ids} == {12, SIZE}
@@ -188,9 +184,7 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
         assert {merge.measured[task].documents for task in METRICS} == {12}
 
 
-def test_workers_hear_of_coming_merges_however_many_documents_each_is_of(
-    search: Search, tmp_path: Path
-) -> None:
+def test_workers_hear_of_coming_merges_whatever_their_documents(search: Search) -> None:
     counts: dict[Any, list[int]] = {}
     for documents in ("all", 12, SIZE):
 
@@ -201,22 +195,22 @@ def test_workers_hear_of_coming_merges_however_many_documents_each_is_of(
                 self.found.append(len(ahead))
 
         asked = study_of(documents, evaluations=6, refine=False, remeasure=0)
-        search(asked, Models(), tmp_path / f"{documents}", Ahead)
+        search(asked, Models(), Path(f"{documents}"), Ahead)
 
     assert counts[SIZE] == counts[12] == counts["all"] != []
 
 
 @pytest.mark.parametrize(("before", "after"), [(12, "all"), ("all", 12), (12, 24)])
 def test_another_number_of_documents_uses_what_is_there(
-    before: Any, after: Any, search: Search, tmp_path: Path
+    before: Any, after: Any, search: Search
 ) -> None:
     few = {"evaluations": 6, "remeasure": 1}
     search(study_of(before, **few))
-    known = {e.key for e in logged(tmp_path) if e.whole}
+    known = {e.key for e in logged() if e.whole}
 
     models = search(study_of(after, **few))
 
-    names = list(logged(tmp_path)[0].coefficients)
+    names = list(logged()[0].coefficients)
     again = {
         (merge_key(dict(zip(names, place, strict=True))), task)
         for place, task, _ in models.asked
@@ -224,29 +218,25 @@ def test_another_number_of_documents_uses_what_is_there(
     assert not again & known
     assert {*models.counts} <= {SIZE if after == "all" else after, SIZE}
     # Both searches have the same first design.
-    latest = {e.key: e for e in logged(tmp_path)}
+    latest = {e.key: e for e in logged()}
     first = [e for e in latest.values() if e.role == "design"]
     assert {e.n for e in first} <= {SIZE if after == "all" else after, SIZE}
 
 
-def test_scores_that_nobody_wrote_are_no_reference(
-    search: Search, tmp_path: Path
-) -> None:
+def test_scores_that_nobody_wrote_are_no_reference(search: Search) -> None:
     search(study_of(12, evaluations=6))
-    for path in (tmp_path / "samples" / "right").iterdir():
+    for path in Path("samples", "right").iterdir():
         change_json(path, lambda record: set_at(record, 10**15, "answers", "ids", -1))
-    before = untimed(tmp_path)
+    before = untimed(Path())
 
     models = search(study_of(12, evaluations=8))
 
     assert {n for _, task, n in models.asked if task == "right"} == {SIZE}
     assert {n for _, task, n in models.asked if task == "loss"} == {12, SIZE}
-    assert untimed(tmp_path)[: len(before)] == before
+    assert untimed(Path())[: len(before)] == before
 
 
-def test_scores_that_are_no_numbers_are_on_record_as_failures(
-    search: Search, tmp_path: Path
-) -> None:
+def test_scores_that_are_no_numbers_are_on_record_as_failures(search: Search) -> None:
     def answer(coefficients: Any, task: str, values: np.ndarray) -> Any:
         inside = 0 < coefficients["x"] < 1 and coefficients["x"] > coefficients["y"]
         broken = task == "loss" and inside  # away from the anchors
@@ -257,7 +247,7 @@ def test_scores_that_are_no_numbers_are_on_record_as_failures(
     with np.errstate(invalid="ignore"):
         search(study, Models(said=answer))
 
-    failed = [e for e in logged(tmp_path) if e.failed]
+    failed = [e for e in logged() if e.failed]
     assert {(e.task, e.error) for e in failed} == {("loss", None)}
     assert search(study, Models(said=answer)).asked == []
 
@@ -277,9 +267,7 @@ _FIRST = 5 * len(METRICS) * SIZE
 
 @pytest.mark.slow
 @pytest.mark.parametrize("documents", [24, "all"])
-def test_a_search_stays_within_its_budget(
-    documents: Any, search: Search, tmp_path: Path
-) -> None:
+def test_a_search_stays_within_its_budget(documents: Any, search: Search) -> None:
     budget = 1750
     study = study_of(documents, evaluations=40, refine=True, hours=budget / 3600)
 
@@ -288,18 +276,16 @@ def test_a_search_stays_within_its_budget(
     # The clock of these models counts documents.
     spent = sum(models.counts)
     assert budget - 3 * len(METRICS) * SIZE < spent <= budget
-    roles = [e.role for e in logged(tmp_path)]
+    roles = [e.role for e in logged()]
     assert roles.count("front") >= len(METRICS)
     assert search(study).asked == []
-    assert not front_of(tmp_path).ending.trusted
+    assert not front_of().ending.trusted
 
 
-def test_a_budget_does_not_count_what_was_taken_over(
-    search: Search, tmp_path: Path
-) -> None:
+def test_a_budget_does_not_count_what_was_taken_over(search: Search) -> None:
     study = study_of("all", hours=10 * _FIRST / 3600)
     search(study_of("all", hours=_FIRST / 3600))
-    lines = logged(tmp_path)
+    lines = logged()
     assert can_go_on(study, lines)
     many = [e for e in lines for _ in range(12)]
 
