@@ -34,7 +34,8 @@ from mergekit_map.models.references import referenced_models
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, border_in_words
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import gains
+from mergekit_map.results.gains import Source, gains
+from mergekit_map.results.limits import MISSED
 from mergekit_map.utils.files import LARGEST_JSON, read_json_or_nothing, read_whole
 
 CARD = "README.md"
@@ -98,9 +99,9 @@ def _metadata(
     pipeline = "text-generation" if is_causal else None
     gained, kind = gains(record.front), pipeline or "other"
     results = [  # the measured values, as the table of gains has them
-        _result(name, spec, float(f"{gained.readings[name].value:.4g}"), kind)
+        _result(name, spec, float(f"{gained.readings[name].value:.4g}"), kind, source)
         for name, spec in record.tasks.items()
-        if gained.sources.get(name, "predicted") != "predicted"
+        if (source := gained.sources.get(name, "predicted")) != "predicted"
     ]
     licence = common_licence(licences)
     return ModelCardData(
@@ -120,7 +121,7 @@ def _data_and_metric(spec: TaskSpec) -> tuple[str, str]:
     if isinstance(spec, PerplexityTask):
         source = spec.perplexity
         name = str(source.file or source.dataset)
-        is_path = source.file is not None or is_local(name)
+        is_path = source.file is not None or is_local(name) or Path(name).is_dir()
         return Path(name).name if is_path else name, "loss"
     if isinstance(spec, LmEvalTask):
         path = Path(spec.lm_eval)
@@ -128,7 +129,9 @@ def _data_and_metric(spec: TaskSpec) -> tuple[str, str]:
     return spec.python, "score"
 
 
-def _result(task: str, spec: TaskSpec, value: float, pipeline: str) -> EvalResult:
+def _result(
+    task: str, spec: TaskSpec, value: float, pipeline: str, source: Source
+) -> EvalResult:
     data, metric = _data_and_metric(spec)
     dataset = data
     args: dict[str, Any] = {}
@@ -138,7 +141,7 @@ def _result(task: str, spec: TaskSpec, value: float, pipeline: str) -> EvalResul
         args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
         args["filter"] = spec.filter
     given = {key: arg for key, arg in args.items() if arg is not None} or None
-    name = f"{task}: {metric} on {data}"
+    name = f"{task}: {metric} on {data}{' (held-out)' * (source == 'held-out')}"
     return EvalResult(
         pipeline, dataset, dataset, metric, value, metric_name=name, metric_args=given
     )
@@ -149,10 +152,12 @@ def _answer_section(record: MergeRecord) -> str:
     headings = [*result.headings[:-1], _DIFFERENCE_HEADING]
     alignment = ["---", "---", "---:", "---:", "---"]
     rows = [[*map(escape_markdown, row)] for row in result.table]
-    # A reader of the card cannot search again with wider bounds.
-    border = border_in_words(record.front)
-    findings = [text for text in result.findings if text != border]
-    details = _bullets(text for text in result.details if text != border)
+    # A reader of the card cannot search again, with wider bounds or other limits.
+    not_for_readers = {border_in_words(record.front)}
+    if MISSED in result.headline:
+        not_for_readers.add(record.front.reason)
+    findings = [text for text in result.findings if text not in not_for_readers]
+    details = _bullets(text for text in result.details if text not in not_for_readers)
     paragraphs = [
         f"**{escape_markdown(result.headline)}**",
         "\n".join(f"| {' | '.join(row)} |" for row in (headings, alignment, *rows)),

@@ -143,6 +143,8 @@ def plan_push(
     for name in (options.repo, *options.parents.values()):
         try:
             utils.validate_repo_id(name.partition("@")[0])  # type: ignore[attr-defined]
+            if "/" not in name and name != options.repo:
+                raise errors.HFValidationError(f"{name!r} names no owner")
         except errors.HFValidationError as error:
             raise ConfigError(f"{error}; write it as owner/name") from None
     folder = Path(folder)

@@ -24,8 +24,7 @@ from mergekit_map.models.references import ModelPart, Reference, referenced_mode
 from mergekit_map.utils.text import secrets, unused_name
 
 RUN_FOLDER = "mergekit-map"  # where the search lies in a repository
-# Files that are not rewritten, as tokens may look like paths.
-VOCABULARIES = {
+VOCABULARIES = {  # files that are not rewritten, as tokens may look like paths
     *("added_tokens.json", "merges.txt", "tokenizer.json", "tokenizer.model"),
     *("vocab.json", "vocab.txt"),
 }
@@ -133,7 +132,7 @@ class PublicNames:
         return name if "@" in name else str(ModelPart(name, part.revision))
 
     def _absolute(self, path: str) -> str:
-        place = os.path.join(self.directory, path)
+        place = os.path.join(self.directory, os.path.expanduser(path))
         absolute = (os.path.normpath(place), os.path.realpath(place))
         return next((one for one in absolute if one in self.names), path)
 

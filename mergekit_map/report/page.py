@@ -232,18 +232,14 @@ def _measured_merges(run: FinishedSearch) -> list[dict[str, object]]:
 
 
 def _reference_row(front: Front, anchor: Merge) -> dict[str, object]:
-    m = len(front.tasks)
+    unknown = [None] * len(front.tasks)
     return {
         "label": anchor.label,
-        "point": None,
         "roles": ["anchor"],
         **values(front, anchor, kinds=["measured"]),
-        "errors": [None] * m,
-        "fitted": [False] * m,
-        "seconds": None,
-        "at": None,
-        "predicted": [None] * m,
-        "foretold": [None] * m,
+        "fitted": [False] * len(unknown),
+        **dict.fromkeys(("errors", "predicted", "foretold"), unknown),
+        **dict.fromkeys(("point", "seconds", "at")),
     }
 
 

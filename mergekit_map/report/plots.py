@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -114,9 +115,9 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     predicted = _values(front.points, pair, "predicted")
     axes.scatter(*predicted, s=12, color=PREDICTED, label="front, predicted", zorder=2)
     measured = [point for point in front.points if point.is_measured(*pair)]
-    _draw_errors(axes, measured, pair)
-    _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
     anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
+    _draw_errors(axes, [*measured, *anchors], pair)
+    _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
     _mark(axes, _values(anchors, pair), "^", ANCHOR, "base, parents, soup")
     kind: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
     style: dict[str, Any] = {"s": 160, "zorder": 4}
@@ -137,7 +138,8 @@ def _draw_errors(axes: Axes, measured: Sequence[Merge], pair: tuple[str, str]) -
     places = _values(measured, pair)
     axes.errorbar(*places, xerr=xerr, yerr=yerr, fmt="none", zorder=1, **style)
     for point in measured:
-        x, y = ([point.readings(k)[t].value or 0.0 for k in KINDS] for t in pair)
+        ends = [[point.readings(k)[t].value for k in KINDS] for t in pair]
+        x, y = np.array(ends, np.float64)  # NaN where there is none
         axes.plot(x, y, color=MEASURED, linewidth=0.7, zorder=1)
 
 

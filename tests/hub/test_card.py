@@ -58,10 +58,11 @@ def record(
     return MergeRecord(name, text, command, made, TASKS)
 
 
-def written(folder: Path, made: MergeRecord) -> ModelCard:
-    (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
-    write_card(folder, made)
-    return ModelCard.load(folder / "README.md")
+def written(made: MergeRecord) -> ModelCard:
+    """Write a card into the working directory, and read it."""
+    Path("config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    write_card(Path(), made)
+    return ModelCard.load("README.md")
 
 
 def part(card: ModelCard, heading: str) -> str:
@@ -73,24 +74,20 @@ def part(card: ModelCard, heading: str) -> str:
 @pytest.mark.parametrize(
     ("given", "shown"), [("/data/me/fr", "own-text"), ("me/fr", "me/fr")]
 )
-def test_a_folder_of_a_dataset_is_own_text(
-    given: str, shown: str, tmp_path: Path
-) -> None:
+def test_a_folder_of_a_dataset_is_own_text(given: str, shown: str) -> None:
     task = PerplexityTask.model_validate({"perplexity": {"dataset": given}})
 
-    card = written(tmp_path, replace(record(), tasks={**TASKS, "code": task}))
+    card = written(replace(record(), tasks={**TASKS, "code": task}))
 
     (code,) = [one for one in card.data.eval_results if "code" in one.metric_name]
     assert code.dataset_type == shown
     assert "/data" not in str(card)
 
 
-def test_metadata_names_all_parents_of_the_hub_and_rounded_values(
-    tmp_path: Path,
-) -> None:
+def test_metadata_names_all_parents_of_the_hub_and_rounded_values() -> None:
     measured = [(0.7123456, 0.03), (2.8123456, 0.0041)]
     made = make_front([(POINTS[0][0], measured)], ANCHORS)
-    data = written(tmp_path, replace(record(), front=made)).data
+    data = written(replace(record(), front=made)).data
 
     assert data.base_model == ["x/base", "x/one", "y/two", "z/adapter"]
     assert data.base_model_relation == "merge"
@@ -106,29 +103,27 @@ def test_metadata_names_all_parents_of_the_hub_and_rounded_values(
     assert (code.metric_name, code.metric_value) == ("code: loss on code.txt", 2.812)
 
 
-def test_index_and_table_have_values_of_held_out_documents_and_no_index_predictions(
-    tmp_path: Path,
-) -> None:
+def test_index_and_table_have_held_out_values_and_the_index_no_predictions() -> None:
     held = {"math": {"value": 0.68, "stderr": 0.01}}
     point = as_json(record().front)["points"][0]["coefficients"]
     merges = [{"coefficients": point, "measured": held}]
     holdout = {"documents": {"math": 9}, "choices": 1, "merges": merges}
-    card = written(tmp_path, record(holdout=holdout))
+    card = written(record(holdout=holdout))
 
     assert [r.metric_value for r in card.data.eval_results] == [0.68, 2.81]
     assert " | chosen merge | 0.6800 |" in card.text
-    predicted = written(tmp_path, record(selected=1))
+    predicted = written(record(selected=1))
     assert predicted.data.eval_results is None
     assert "| predicted 0.6500 |" in predicted.text
 
 
-def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
+def test_the_card_begins_with_the_answer_of_the_search() -> None:
     anchors = {**ANCHORS, "soup": [(0.6, 0.01), (3.2, 0.02)]}
     known = as_json(make_front(POINTS, anchors))["anchors"]
     made = record(anchors=known, reason="Chosen, as it is best.")
     found = answer(made.front)
 
-    card = written(tmp_path, made)
+    card = written(made)
 
     headline, table = card.text.split("\n\n")[1:3]
     assert headline == f"**{found.headline}**"
@@ -144,13 +139,11 @@ USE = "How to use it"
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_models_have_links_and_commands_make_and_use_the_merge(
-    tmp_path: Path, chat: bool
-) -> None:
+def test_models_have_links_and_commands_make_and_use_the_merge(chat: bool) -> None:
     config = {"chat_template": "{{ messages }}"} if chat else {}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    Path("tokenizer_config.json").write_text(json.dumps(config))
 
-    card = written(tmp_path, record())
+    card = written(record())
 
     use, models, commands = (part(card, name) for name in (USE, "Models", "Recipe"))
     assert ('"content": "YOUR PROMPT"' in use) == chat
@@ -158,7 +151,7 @@ def test_models_have_links_and_commands_make_and_use_the_merge(
     assert "- [x/base](https://huggingface.co/x/base), the base model" in models
     assert "[y/two](https://huggingface.co/y/two) + [z/adapter](https://" in models
     assert "](front.png)" in card.text
-    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("front.png").read_bytes().startswith(b"\x89PNG")
     version = importlib.metadata.version("mergekit")
     assert f"\npip install mergekit=={version}\nmergekit-yaml merge" in commands
     assert "\nmergekit-yaml mergekit_config.yml OUT --random-seed 3\n" in commands
@@ -174,7 +167,7 @@ def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     cache = tmp_path / "adapters" / "1234"
     command = f"mergekit-yaml {secret} OUT --lora-merge-cache {cache}"
 
-    card = written(tmp_path, replace(made, command=command))
+    card = written(replace(made, command=command))
 
     assert str(tmp_path) not in card.content
     assert "x/one+tuned" in card.content
@@ -204,14 +197,14 @@ def plain(token: Token) -> str | None:
         '"quoted": {yaml: [',
     ],
 )
-def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
+def test_no_name_can_do_harm(evil: str) -> None:
     config = {"base_model": f"/models/{evil}", "models": [{"model": "x/one"}]}
     config["chat_template"] = f"{{{{ x }}}}\n{evil}"
     line = " ".join(evil.split())  # no front has another
     anchors = as_json(make_front(POINTS, {line: ANCHORS["one"]}))["anchors"]
     made = record(config, name=evil, anchors=anchors, reason=line)
 
-    card = written(tmp_path, made)
+    card = written(made)
 
     assert "license" not in card.data.to_dict()
     assert card.data.model_name == evil
@@ -244,18 +237,18 @@ def test_a_parent_with_a_damaged_card_or_terms_without_a_name_has_no_known_licen
     parent.mkdir()
     (parent / "README.md").write_text(f"---\nlicense: {licence}\n---\n")
 
-    card = written(tmp_path, record({"models": [{"model": str(parent)}]}))
+    card = written(record({"models": [{"model": str(parent)}]}))
 
     assert card.data.license is None
 
 
-def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None:
-    card = written(tmp_path, record())
-    path = tmp_path / "README.md"
+def test_publishing_completes_a_card_and_leaves_the_rest() -> None:
+    card = written(record())
+    path = Path("README.md")
     path.write_text(path.read_text() + "\nMy own words.\n")
     licence = Licence("other", "special", "https://host/terms")
 
-    public = renamed_card(read_card(tmp_path), "merged", "me/repo", licence)
+    public = renamed_card(read_card(Path()), "merged", "me/repo", licence)
     public = with_search(public, uploaded=True)
 
     data = public.data.to_dict()
@@ -273,10 +266,10 @@ def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None
     assert "The search" not in with_search(public, uploaded=False).text
 
 
-def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
+def test_publishing_calls_local_models_by_their_hub_ids() -> None:
     models = [{"model": "/data/one"}, {"model": "/data/big-one"}]
     config = {"base_model": "x/base", "models": models}
-    card = written(tmp_path, record(config))
+    card = written(record(config))
     before = part(card, "Recipe")
 
     names = public_names(referenced_models(config), {"one": "me/one"})

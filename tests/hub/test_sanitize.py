@@ -50,6 +50,8 @@ def test_the_user_may_say_what_a_model_is_called_on_the_hub() -> None:
     with pytest.raises(ConfigError, match=r"'base' \(/data/m/base, /old/base\)"):
         public_names(models, {"base": "me/base"})
 
+    home = str(Path("~/m/base").expanduser())
+    assert public_names([home], {home: "me/it"}).reference("~/m/base") == "me/it"
     names = public_names(models, {"/old/../old/base": "me/base"})
     assert names.reference("/old/base@r1") == "me/base@r1"
     assert names.reference("/data/m/base") == "base"
@@ -82,15 +84,11 @@ def test_relative_paths_of_a_configuration_are_found(names: PublicNames) -> None
         ("and/or 3/4 a /b", "and/or 3/4 a /b"),
     ],
 )
-def test_paths_in_texts_become_names(
-    names: PublicNames, text: str, public: str
-) -> None:
+def test_paths_in_text_become_names(names: PublicNames, text: str, public: str) -> None:
     assert names.text(text) == public
 
 
-def test_a_home_that_is_none_or_the_root_hides_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_home_that_is_the_root_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "see https://host/a or yes / no"
     for home in ("/", None):
         monkeypatch.setattr("os.path.expanduser", lambda path, home=home: home or path)
@@ -126,17 +124,13 @@ def test_no_spelling_of_the_path_of_a_model_is_missed(spelled: str) -> None:
 @pytest.mark.parametrize(
     "text", ["file:///home/jane/x", f"({HOME})", "/home/joe/models/x", "/Users/joe/x"]
 )
-def test_a_home_directory_is_refused_with_its_file_and_line(
-    text: str, path: str
-) -> None:
+def test_a_home_directory_is_refused_with_file_and_line(text: str, path: str) -> None:
     with pytest.raises(ArtifactError, match=f"{path}:3: the local path "):
         check(f"one\ntwo\n{text}\n", path)
 
 
 @pytest.mark.parametrize("token", [TOKEN, "hf_" + "a1B2" * 6, "sk-0123456789abcdef"])
-def test_a_token_is_refused_and_not_shown(
-    token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_never_shown(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sk-0123456789abcdef")
     with pytest.raises(ArtifactError, match=r"README\.md:2: an access token") as error:
         check(f"one\nmy token={token}\n")
@@ -171,11 +165,9 @@ def test_a_vocabulary_or_template_may_tell_of_any_folder_but_that_of_a_model(
         check(f"{TOKEN}", path)
 
 
-def test_the_header_of_weights_is_read_and_their_numbers_are_not(
-    tmp_path: Path,
-) -> None:
+def test_the_header_of_weights_is_read_and_their_numbers_are_not() -> None:
     letters = torch.tensor(list(f"xx {HOME} ".encode()), dtype=torch.uint8)
-    named, picture = tmp_path / "model.safetensors", tmp_path / "front.png"
+    named, picture = Path("model.safetensors"), Path("front.png")
 
     save_file({"a": letters}, named, metadata={"format": "pt"})
     refuse_leaks([PublicFile(named.name, named)], PRIVATE, TOKEN)

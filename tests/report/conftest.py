@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,9 @@ def finished_run(
             return folder / "run"
 
     return make
+
+
+@pytest.fixture
+def two(finished_run: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A copy of the search of two tasks, to be changed."""
+    return Path(shutil.copytree(finished_run("two"), tmp_path / "run"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,11 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import fronts_content, joint_box
 from mergekit_map.results.surrogates import read_finished
 
-Make = Callable[[str], Path]
-
 
 @pytest.fixture
-def two(finished_run: Make) -> Path:
-    return finished_run("two")
-
-
-@pytest.fixture
-def other(two: Path, tmp_path: Path) -> Path:
-    """A copy of the search of two tasks, to be changed."""
-    return Path(shutil.copytree(two, tmp_path / "other"))
+def other(two: Path) -> Path:
+    """Another copy of the search of two tasks."""
+    return Path(shutil.copytree(two, "other"))
 
 
 def content_of(*runs: Path) -> dict[str, Any]:
@@ -82,12 +74,10 @@ def test_tasks_that_measure_something_else_are_left_out(two: Path, other: Path) 
         content_of(two, other)
 
 
-def test_the_command_writes_one_page_and_touches_no_search(
-    two: Path, tmp_path: Path
-) -> None:
-    runs = [shutil.copytree(two, tmp_path / name) for name in ("a", "b")]
+def test_the_command_writes_one_page_and_touches_no_search(two: Path) -> None:
+    runs = [Path(shutil.copytree(two, name)) for name in ("a", "b")]
     before = [files_of(run) for run in runs]
-    page = tmp_path / "both.html"
+    page = Path("both.html")
 
     result = invoke("report", *runs, "--out", page)
 

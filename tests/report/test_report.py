@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,6 @@ def content_of(run: Path | FinishedSearch) -> dict[str, Any]:
     return json.loads(json.dumps(report_content(read)))
 
 
-@pytest.fixture
-def two(finished_run: Make, tmp_path: Path) -> Path:
-    """A copy of a search of two tasks, to be changed."""
-    return Path(shutil.copytree(finished_run("two"), tmp_path / "run"))
-
-
 def test_a_page_takes_the_place_of_a_page_and_of_no_other_file(two: Path) -> None:
     pages = [write_report(two).read_bytes() for _ in range(2)]
     assert pages[0] == pages[1]
@@ -60,10 +53,8 @@ def test_says_which_recipe_is_missing(two: Path) -> None:
     assert not (two / "report.html").exists()
 
 
-def test_the_page_may_run_its_own_two_scripts_and_fetch_nothing(
-    finished_run: Make,
-) -> None:
-    page = report_page(content_of(finished_run("two")))
+def test_the_page_may_run_its_own_two_scripts_and_fetch_nothing(two: Path) -> None:
+    page = report_page(content_of(two))
 
     (policy,) = re.findall(
         r'http-equiv="Content-Security-Policy" content="(.*?)"', page
@@ -142,9 +133,7 @@ def test_surfaces_are_what_the_surrogates_predict(
 
 
 @pytest.mark.slow
-def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
-    finished_run: Make,
-) -> None:
+def test_measured_merges_are_listed_with_their_predictions(finished_run: Make) -> None:
     run = finished_run("failing")
     log = lines(run)
 

@@ -337,11 +337,6 @@ CUT_OFF = """[...document.querySelectorAll(".gains")].some((table) => {
 })"""
 
 
-def show_point(page: Page, index: int) -> None:
-    page.fill("#index", str(index))
-    page.dispatch_event("#index", "change")
-
-
 def texts(page: Page, selector: str) -> list[str]:
     found = page.locator(selector).all_text_contents()
     return [text.replace("\u00a0", " ") for text in found]
@@ -371,7 +366,8 @@ def test_the_page_begins_with_the_answer_and_shows_gains_of_every_point(
     assert texts(page, "#answer > .hint") == [known.sample.replace("`", "")]
     assert texts(page, "#answer li") == plain
     for index in (0, 3, 7):
-        show_point(page, index)
+        page.fill("#index", str(index))
+        page.dispatch_event("#index", "change")
         found = answer(front.model_copy(update={"selected": index}))
         shown = texts(page, "#gains tbody :is(th, td)")
         assert shown == cells(found.table, f"point {index}")

@@ -61,7 +61,8 @@ const parallelChart = (() => {
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const ends = task.higher ? [low, high] : [high, low];
     const constant = high - low <= 1e-12 * Math.max(Math.abs(low), Math.abs(high));
-    const scale = (value) => (constant ? 1 : (value - ends[0]) / (ends[1] - ends[0]));
+    const far = (task.higher ? 1e9 : -1e9) / (Math.abs(low) || 1); // off the axis
+    const scale = (value) => (constant ? 1 + far * (value - low) : (value - ends[0]) / (ends[1] - ends[0]));
     return Object.assign(scale, { ends });
   }
 
