@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from mergekit_map.workflows.select import look_at as look_at
     from mergekit_map.workflows.select import select_point as select_point
 
-# module -> names that it holds
-_NAMES = {
+_NAMES = {  # module -> names that it holds
     "compare.contest": ["ComparisonSpec"],
     "compare.runner": ["compare_runs"],
     "errors": ["MapError"],

@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeAlias
 BASE = "base"
 SOUP = "soup"
 NO_SINGLE_MODEL = frozenset({BASE, SOUP})
-# Standard errors of a difference beyond those that noise explains.
-SIGNIFICANT = 2.0
+SIGNIFICANT = 2.0  # standard errors of a difference beyond those that noise explains
 NATS = "nats/token"  # the unit of mean token losses
 # Which fit predicts: the paper's, with priors, with a Gaussian process, or the better.
 SurrogateKind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
@@ -71,6 +70,7 @@ Documents: TypeAlias = Sequence[int] | None  # rising; None: all of them
 # standard error of some documents are those of their own plain mean. Only tasks with
 # ``answers`` can be measured on some.
 Measure: TypeAlias = Callable[[Documents], Measurement]
+Measures: TypeAlias = Mapping[str, Measure]  # by task
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def run(study: Study, path: Path, evaluate: Evaluator) -> StudyResult:
     return result
 
 
-def logged(folder: Path) -> list[Evaluation]:
+def logged(folder: Path = Path()) -> list[Evaluation]:
     """Read the log of a search."""
     return list(read_log(folder / "evaluations.jsonl"))
 
@@ -105,7 +105,7 @@ def changed(evaluation: Evaluation, **keys: Any) -> Evaluation:
     return evaluation.model_copy(update=keys)
 
 
-def front_of(folder: Path) -> Front:
+def front_of(folder: Path = Path()) -> Front:
     """Read the front that a search wrote."""
     return read_record(folder / "front.json", Front, "front")
 

@@ -178,8 +178,6 @@ class _Handler(BaseHTTPRequestHandler):
         asked = json.loads(body)
         owner = asked.get("organization") or OWNER
         repo_id = f"{owner}/{asked['name']}"
-        if repo_id in self.state.repositories:
-            raise _Refused(409, "You already created this model repo")
         private = asked.get("visibility", "public") == "private" or asked.get("private")
         self.state.repositories[repo_id] = Repository(private=bool(private))
         self._json({"url": f"{self.state.url}/{repo_id}", "name": repo_id})
@@ -191,11 +189,10 @@ class _Handler(BaseHTTPRequestHandler):
         content["siblings"] = [{"rfilename": path} for path in repository.files]
         self._json({**content, "cardData": repository.card()})
 
-    def _tree(self, _: bytes, repo_id: str, folder: str | None) -> None:
+    def _tree(self, _: bytes, repo_id: str) -> None:
         files = [
             {"type": "file", "path": path, "size": len(file), "oid": _git_sha(file)}
             for path, file in self._repository(repo_id).files.items()
-            if path.startswith(folder or "")
         ]
         self._json(files)
 
@@ -258,7 +255,7 @@ _ROUTES: dict[tuple[str, str], Callable[..., None]] = {
     ("POST", "/api/repos/create"): _Handler._create,
     ("POST", "/api/validate-yaml"): _Handler._validate,
     ("GET", f"/api/models/{_ID}(?:/revision/.+)?"): _Handler._info,
-    ("GET", f"/api/models/{_ID}/tree/[^/]+(?:/(.*))?"): _Handler._tree,
+    ("GET", f"/api/models/{_ID}/tree/[^/]+"): _Handler._tree,
     ("POST", f"/api/models/{_ID}/preupload/main"): _Handler._preupload,
     ("POST", f"/api/models/{_ID}/commit/main"): _Handler._commit,
     ("GET HEAD", f"/{_ID}/resolve/[^/]+/(.+)"): _Handler._resolve,

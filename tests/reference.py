@@ -20,7 +20,7 @@ from mergekit_map.config.tasks import PRESETS, TASK_KINDS, EngineSpec, TextSourc
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.checks import forecast
-from mergekit_map.search.planning import design, wanted_evaluations
+from mergekit_map.search.planning import design
 from mergekit_map.search.study import Study
 from mergekit_map.types import Metric
 
@@ -30,7 +30,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 def default_merges() -> str:
     """Write how many merges a search begins with and measures at most, by default."""
     rows = [
-        (str(d), str(len(design(_study(d)))), str(wanted_evaluations(_study(d))))
+        (str(d), str(len(design(_study(d)))), str(_study(d).wanted_evaluations))
         for d in (1, 2, 3, 4, 6, 8)
     ]
     return _markdown(["coefficients", "merges at first", "merges at most"], rows)

@@ -92,6 +92,7 @@ def test_names_that_were_used_on_the_way_are_not_written_to(run: Path) -> None:
 
 
 CODE: dict[str, dict[str, Any]] = {
+    "metric": {"lm_eval": "mbpp", "metric": "pass_at_1"},
     "function": {"python": "evil:score", "direction": "maximize"},
     "file of lm-eval": {"lm_eval": "evil.yaml", "metric": "acc"},
     "unsafe code": {
@@ -112,6 +113,9 @@ NAMES_CODE = "names code that would run here"
 
 def name_code(run: Path, kind: str = "function") -> None:
     """Put code into the configuration of a run that was made here."""
+    if kind == "metric":  # which lm-eval would load from the working directory
+        Path("code_eval").mkdir()
+        Path("code_eval/code_eval.py").write_text("open('ran', 'w')\n")
     Path("evil.yaml").write_text("task: evil\nprocess_docs: !function evil.score\n")
     config = yaml.safe_load((run / "config.yml").read_text())
     config["map"]["select"] = {}
@@ -169,13 +173,6 @@ def test_no_string_reaches_terminal_or_recipe_but_lines_of_text(
 
     refused(SELECT, "a line of text is wanted")
     assert text not in Path("run/recipe.yml").read_text()
-
-
-def test_escapes_in_a_recipe_are_not_shown(run: Path) -> None:
-    with (run / "recipes/000.yml").open("a") as file:
-        file.write("# \x1b[2J\n")
-
-    refused(SELECT, "recipes/000.yml cannot be read: a line of text is wanted")
 
 
 @pytest.mark.parametrize(
@@ -282,10 +279,6 @@ def linked(model: Path, name: str = WEIGHTS) -> None:
     (model / name).symlink_to(name)
 
 
-def special(model: Path, **content: str) -> None:
-    (model / "special_tokens_map.json").write_text(json.dumps(content))
-
-
 def many_links(model: Path) -> None:
     for number in range(100):
         (model / f"link{number}").symlink_to(".")
@@ -301,6 +294,7 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "renamed pickle": (raw(lambda _: pickle.dumps(Evil())), "be read as safetensors"),
     "missing tensor": (edit_tensors(lambda t: t.pop(TENSOR)), TENSOR),
     "index out of the folder": (index("../secret.txt"), "index.json"),
+    "index of a hidden file": (index(".w.safetensors"), "index.json"),
     "index of a lost tensor": (index(WEIGHTS, "lost"), "names 1 tensors that"),
     "code of its own": (
         edit_config(auto_map={"AutoModelForCausalLM": "evil.Model"}, model_type="evil"),
@@ -312,6 +306,11 @@ MODELS: dict[str, tuple[Damage, str]] = {
     "a pipe": (lambda m: os.mkfifo(m / "vocab.txt"), "is no ordinary file"),
     "a private file": (lambda m: private(m / "chat_template.jinja"), "is a link to"),
     "a private file below": (lambda m: private(m / "a" / "x.jinja"), "is a link to"),
+    "a hidden one": (lambda m: private(m / ".processor_config.json"), "is a link to"),
+    "two models": (
+        lambda m: index(shutil.copy(m / WEIGHTS, m / "other.safetensors").name)(m),
+        "remove what is not the model",
+    ),
     "a vocabulary elsewhere": (edit_json(TOKENS, vocab="secret.txt"), "may name a"),
     "a tokenizer elsewhere": (
         edit_json(TOKENS, fast_tokenizer_files=["a/tokenizer.1.json/../../x"]),
@@ -319,7 +318,7 @@ MODELS: dict[str, tuple[Damage, str]] = {
     ),
     "arguments": (edit_json(TOKENS, init_inputs=["secret.txt"]), "may name a file"),
     "a vocabulary beside": (
-        lambda m: special(m, vocab="secret.txt"),
+        lambda m: (m / "special_tokens_map.json").write_text('{"vocab": "a.txt"}'),
         "may name a file",
     ),
     "a billion labels": (edit_config(num_labels=10**9), "num_labels is 1000000000"),
@@ -329,9 +328,7 @@ MODELS: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_that_cannot_be_is_refused_before_it_is_loaded(
-    model: Path, name: str
-) -> None:
+def test_a_model_that_cannot_be_is_refused_unloaded(model: Path, name: str) -> None:
     damage, word = MODELS[name]
     damage(model)
 

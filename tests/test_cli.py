@@ -111,7 +111,7 @@ def test_changes_are_named_and_never_mixed(
     mine = Path("mine.py")
     mine.write_text(mine.read_text().replace("std()", "mean()"))
     result = invoke("search", "config.yml", "out.run")
-    assert "the task definition changed" in " ".join(result.stderr.split())
+    assert "the tasks or their definitions changed" in " ".join(result.stderr.split())
 
 
 def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -> None:

@@ -58,9 +58,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> No
 
 
 @pytest.mark.slow
-def test_the_page_of_an_index_leads_to_files_of_the_repository(
-    wheel: zipfile.ZipFile,
-) -> None:
+def test_the_page_of_an_index_leads_to_the_repository(wheel: zipfile.ZipFile) -> None:
     about = metadata(wheel)
     urls = dict(url.split(", ") for url in about.get_all("Project-URL", []))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 25_568, "tests": 19_438, "benchmarks": 9_908}
+MOST_LINES = {"mergekit_map": 25_558, "tests": 19_276, "benchmarks": 9_908}
 MOST_MODULES = 108
 
 

@@ -187,3 +187,7 @@ def test_deprecations_among_libraries_are_not_shown() -> None:
 def test_public_names_resolve(name: str) -> None:
     # Whatever was imported before: a module of that name must not hide the function.
     assert callable(getattr(mergekit_map, name))
+
+
+def test_public_names_are_listed_and_no_others() -> None:
+    assert {n for n in dir(mergekit_map) if n[:2] != "__"} == {*mergekit_map.__all__}

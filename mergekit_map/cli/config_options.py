@@ -93,9 +93,8 @@ def _require_one_source(
 def new_config_text(given: Mapping[str, Any], settings: Settings) -> str:
     """Write the configuration that options stand for."""
     if not given["model"]:
-        raise click.UsageError(
-            "Missing option '--model': what is merged; once for each."
-        )
+        text = "Missing option '--model': what is merged; once for each."
+        raise click.UsageError(text)
     from mergekit_map.workflows.init import NewMerge, new_config, new_tasks
 
     method = _METHOD if given["method"] is None else given["method"]
@@ -210,8 +209,7 @@ _SETTINGS = {
         seed={"type": click.IntRange(min=0)},
     ),
     "select": {
-        name: SELECTION_OPTIONS[name]
-        for name in ("prefer", "require", "not_worse_than")
+        n: SELECTION_OPTIONS[n] for n in ("prefer", "require", "not_worse_than")
     },
 }
 new_merge_options = with_options(NEW_MERGE_OPTIONS.values())

@@ -19,8 +19,7 @@ from mergekit_map.utils.shutdown import ignore_signals, stopped_by
 from mergekit_map.utils.text import printable
 
 _TYPED = "mergekit_map.typed"  # the arguments of the program
-# Command, its module in commands/, and what it does.
-_COMMANDS = {
+_COMMANDS = {  # command, its module in commands/, and what it does
     "run": ("search", "Search, choose and merge, from options or one YAML."),
     "init": ("inspect", "Write a configuration to begin with."),
     "inspect": ("inspect", "Check models and plan before a search."),

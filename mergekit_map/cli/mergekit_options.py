@@ -28,8 +28,7 @@ from mergekit_map.types import DTYPES
 
 MakeOptions: TypeAlias = "Callable[[str], MergeOptions]"
 
-# Other values would end mergekit with a traceback.
-_TYPES = {
+_TYPES = {  # other values would end mergekit with a traceback
     "random_seed": click.IntRange(0, 2**32 - 1),
     "num_threads": click.IntRange(1, 1024),
     "write_threads": click.IntRange(1, 1024),

@@ -121,14 +121,14 @@ def next_steps(
     Merge what is advised, look at others or beyond the bounds, publish a merge that is
     advised. Commands that open the models have the ``options``.
     """
+    from mergekit_map.results.limits import MISSED
     from mergekit_map.results.selection import MERGE
 
     browse = ("choose another", command_line("browse", run, *options))
     look = [("see the front", command_line("report", run)), browse]
-    if found.wider_bounds:
-        again = search_command(run, "--bounds", found.wider_bounds, *options)
-        if again:
-            look = [browse, ("widen the bounds", again)]
+    bounds = found.wider_bounds
+    if bounds and (again := search_command(run, "--bounds", bounds, *options)):
+        look = [browse, ("widen the bounds", again)]
     if found.advice == SOUP:
         recipe = run / "recipes" / "soup.yml"
         if not recipe.exists():
@@ -139,7 +139,8 @@ def next_steps(
         purpose = "merge it" if found.advice == MERGE else "merge it anyway"
         return [(purpose, command_line("merge", run, "OUT", *options)), *look]
     publish = ("publish it", command_line("push", out, "YOU/NAME"))
-    return [*look, publish] if found.advice == MERGE else look
+    is_sound = found.advice == MERGE and MISSED not in found.headline
+    return [*look, publish] if is_sound else look
 
 
 def search_command(run: Path, *options: str) -> str:

@@ -25,7 +25,7 @@ from mergekit_map.compare.contest import Bench
 from mergekit_map.compare.indicators import best_merges, preferred_models
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.models.references import referenced_models
+from mergekit_map.merging.validation import model_entries
 from mergekit_map.search.nested import best_models
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
@@ -72,9 +72,14 @@ _REPLACED = {"merge_method", "base_model", "models", "slices", "modules", "param
 
 
 def fine_tuned_models(space: MergeSpace) -> list[str]:
-    """List the models besides the base, as the user wrote them."""
-    base = str(space.template.get("base_model"))
-    return [model for model in referenced_models(space.template) if model != base]
+    """List the models that are weighed, as the user wrote them."""
+    entries = model_entries(space.template)
+    return [*dict.fromkeys(entry.model for entry in entries if entry.weighted)]
+
+
+def _has_task_vectors(space: MergeSpace) -> bool:
+    base = space.template.get("base_model")  # linear may weigh its own
+    return base is not None and base not in fine_tuned_models(space)
 
 
 def single_model(space: MergeSpace, model: str) -> MergeSpace:
@@ -142,7 +147,7 @@ def _fixed(config: Config) -> MergeSpace:
 def count_baselines(space: MergeSpace, preferences: int) -> int:
     """Count the merges to measure for so many preferences, at most."""
     merges = len(fine_tuned_models(space)) + len(whole_merges(space))
-    if space.template.get("base_model") is None:
+    if not _has_task_vectors(space):
         return merges
     scanned = sum(len(SCALES) + len(others) for *_, (_, *others) in ELECTING)
     return merges + len(SCALARS) + preferences + len(DROPPED) + scanned
@@ -167,7 +172,7 @@ def measure_baselines(
     }
     for name, merge in whole_merges(space).items():
         found[name] = bench.baseline(name, merge)[0]
-    if space.template.get("base_model") is not None:  # there are task vectors
+    if _has_task_vectors(space):
         for fixed, tuned, method, densities in ELECTING:
             elect = partial(elected, space, method)
             rows = _scan(bench, fixed, elect, densities, SCALES, reference)

@@ -164,15 +164,13 @@ def weighted_sums(
     return np.asarray((scaled(Y, reference) * preferences).sum(axis=1))
 
 
-def preferred_models(
-    preferences: FloatArray, owners: IntArray, count: int
-) -> FloatArray:
-    """Convert preferences among tasks to shares of models; (P, count).
+def preferred_models(preferences: FloatArray, owners: IntArray, n: int) -> FloatArray:
+    """Convert preferences among tasks to shares of n models; (P, n).
 
     A model has the shares of the tasks it owns, ``owners`` (m,). With one task per
     model these are the preferences themselves, as in the paper.
     """
-    owned = owners == np.arange(count)[:, None]  # (count, m)
+    owned = owners == np.arange(n)[:, None]  # (n, m)
     return np.asarray(preferences @ owned.T.astype(np.float64))
 
 

@@ -51,12 +51,10 @@ FRONT_SAMPLES = 512  # where the models predict the front that sets the referenc
 EXACT_MAX_TASKS, HYPERVOLUME_MAX_TASKS = 3, 5
 ALPHA = 1e-2
 MIN_POPULATION = 4
-# MOEA/D mates and replaces within this share of its directions.
-NEIGHBOURHOOD = 0.2
+NEIGHBOURHOOD = 0.2  # MOEA/D mates and replaces within this share of its directions
 # A failed evaluation gets values below the worst seen, by this share of the range.
 FAILURE_MARGIN = 0.1
-# The value while all evaluations failed: no metric is this bad.
-NOTHING_SEEN = -1e12
+NOTHING_SEEN = -1e12  # the value while all evaluations failed: no metric is this bad
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
 

@@ -84,7 +84,7 @@ def compare_runs(
     spec, options = spec or ComparisonSpec(), quiet_options(options)
     with reporting(callbacks):
         searches = [
-            _search(folder, name, options, spec)
+            _open(folder, name, options, spec)
             for folder, name in zip(folders, run_names(folders), strict=True)
         ]
         for search in searches:
@@ -112,9 +112,7 @@ def compare_runs(
         return tables
 
 
-def _search(
-    run: Path, name: str, options: MergeOptions, spec: ComparisonSpec
-) -> _Search:
+def _open(run: Path, name: str, options: MergeOptions, spec: ComparisonSpec) -> _Search:
     project = finished_project(
         run, options, trust_run=spec.trust_run, model_paths=spec.model_paths
     )

@@ -170,14 +170,6 @@ def _no_block(file: YamlFile, raw: Any) -> str:
     )
 
 
-def repeated_keys(file: YamlFile) -> list[Problem]:
-    """List the keys that stand twice in one mapping."""
-    return [
-        Problem(key, "stands twice; YAML would keep only the last one, remove one")
-        for key in file.repeated
-    ]
-
-
 def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
     """Report all problems of a file in one ConfigError, in the order of its lines."""
     reports = {f"{file.locate(p.key)}: {p.message}": p for p in problems}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -73,9 +74,8 @@ def _require_limit(limit: Any) -> Any:
     )
 
 
-Limit = Annotated[
-    float | Annotated[str, Field(pattern=_SHARE)], BeforeValidator(_require_limit)
-]
+_Share = Annotated[str, Field(pattern=_SHARE)]
+Limit = Annotated[float | _Share, BeforeValidator(_require_limit)]
 
 
 class SearchSpec(Strict):
@@ -171,13 +171,11 @@ class SelectSpec(Strict):
         off = {name for name, value in self if value is None or value is False}
         given = self.model_fields_set
         given.difference_update(off)  # a key without a value counts as left out
-        excluded = {
-            "index": ("prefer", "scalarization", "knee", *_LIMITS),
-            "knee": ("prefer", "scalarization"),
-        }
+        weighing = ("prefer", "scalarization")
+        excluded = {"index": (*weighing, "knee", *_LIMITS), "knee": weighing}
         for way, others in excluded.items():
             for other in others:
-                if way in given and other in given:
+                if {way, other} <= given:
                     raise ValueError(f"give {other!r} or {way!r}, not both")
         if self.prefer and not any(self.prefer.values()):
             raise ValueError(f"preferences must not all be 0, got {self.prefer}")
@@ -225,6 +223,9 @@ class BackendSpec(Strict):
 def named_code(tasks: Mapping[str, TaskSpec], block: MapBlock | None) -> list[str]:
     """List what a configuration runs, which a stranger may have written."""
     code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
+    if any(isinstance(spec, LmEvalTask) for spec in tasks.values()):
+        found = (p for p in Path().glob("*/*.py") if p.stem == p.parent.name)
+        code += [f"{p}, which lm-eval may take for a metric" for p in found]
     if block is not None and block.backend is not None:
         code.append("the backend")
     if block is not None and block.engine.args:

@@ -9,16 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from mergekit_map.errors import nearest
 
@@ -52,9 +45,7 @@ _RESERVED_ARGS = frozenset(
 class Strict(BaseModel):
     """A mapping of the YAML that allows no unknown keys."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True
-    )
+    model_config = {"extra": "forbid", "frozen": True, "use_attribute_docstrings": True}
 
 
 class EngineSpec(Strict):
@@ -143,11 +134,10 @@ class PerplexityTask(Strict):
 
 
 _End = Annotated[Float, Field(allow_inf_nan=False)] | None
+_Ends: TypeAlias = tuple[float | None, float | None]  # None where unbounded
 
 
-def rising(
-    ends: tuple[float | None, float | None],
-) -> tuple[float | None, float | None]:
+def rising(ends: _Ends) -> _Ends:
     """Refuse ends that do not rise."""
     low, high = ends
     if low is not None and high is not None and low >= high:
@@ -155,8 +145,7 @@ def rising(
     return ends
 
 
-# The possible values of a metric; an end is None where they are unbounded.
-Range = Annotated[tuple[_End, _End], AfterValidator(rising)] | None
+Range = Annotated[tuple[_End, _End], AfterValidator(rising)] | None  # of a metric
 NO_METRIC = ""  # until the task is loaded, which lists the metrics
 
 # A number or a share: lm-eval takes 1.0 for one document and refuses 0 late.

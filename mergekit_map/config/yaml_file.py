@@ -20,6 +20,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
 _MOST_VALUES = 20_000  # as read, aliases written out
 _MOST_LEVELS = 40
+_MOST_COLONS = 9  # in YAML 1.1, 1:30 is 90, and so on to any power of 60
 # Control characters but tab and line ends; marks that end or turn a line; lone
 # surrogates, which cannot be encoded.
 _UNUSABLE = re.compile(
@@ -186,9 +187,14 @@ def parse_recipe(text: str) -> dict[str, Any]:
         # Ends where it is nested too deep, of which a scan takes the square in time.
         yaml.compose(text, Loader=yaml.SafeLoader)
         # What stands for something else could grow without end when it is copied.
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ValueError("an alias in it stands for something else")
+        tokens = [*yaml.scan(text)]
+        if any(isinstance(token, yaml.AliasToken | yaml.TagToken) for token in tokens):
+            raise ValueError("an alias or tag in it stands for something else")
+        plain = [t for t in tokens if isinstance(t, yaml.ScalarToken) and t.plain]
+        if any(token.value.count(":") > _MOST_COLONS for token in plain):
+            raise ValueError("a text in it would be read as a huge number")
         found = yaml.safe_load(text)
+        json.dumps(found, default=str, skipkeys=True)  # ValueError for a huge number
     except yaml.YAMLError as error:
         if "single document" in str(error):
             raise ValueError("it is of several merges, by an earlier version") from None

@@ -9,7 +9,7 @@ loads; several can run side by side. ``tasks/engines.py`` chooses the engine of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from mergekit_map.models.files import refuse_replaced
 from mergekit_map.results.samples import SampleStore
 from mergekit_map.search.measure import FAILURES
 from mergekit_map.tasks.loading import Generations, prepare_tasks
-from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
+from mergekit_map.types import Answers, Measurement, MeasurementRequest, Measures
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.shutdown import check_interrupt
 from mergekit_map.utils.text import bytes_in_words
@@ -43,7 +43,7 @@ Arrived: TypeAlias = Callable[[MeasurementRequest, Measurement], None]
 class Workers(Protocol):
     """The interface of one worker or a pool of workers."""
 
-    def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
+    def expect(self, ahead: Iterable[MeasurementRequest], arrived: Arrived) -> None:
         """Announce the next measurements in order; they replace those before.
 
         A pool works ahead: it passes a measurement to ``arrived`` if it finishes before
@@ -65,7 +65,7 @@ class Worker:
         self._stack = ExitStack()
         self._merge: Merges | None = None
         self._coefficients: Mapping[str, float] | None = None
-        self._measures: Mapping[str, Measure] = {}
+        self._measures: Measures = {}
 
     def open(self) -> Merges:
         """Open the models, unless they are open; MergeError if they cannot be."""
@@ -80,7 +80,7 @@ class Worker:
         """Release the models."""
         self._stack.close()
 
-    def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
+    def expect(self, ahead: Iterable[MeasurementRequest], arrived: Arrived) -> None:
         """Do nothing: one worker does not work ahead."""
 
     def measure(self, request: MeasurementRequest) -> Measurement:
@@ -104,7 +104,7 @@ class Worker:
         """Merge anew before the next measurement."""
         self._coefficients = None
 
-    def measures_of(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def measures_of(self, coefficients: Mapping[str, float]) -> Measures:
         """Return what measures each task on this merge, which is made if need be."""
         merge = self.open()
         if self._coefficients != coefficients:
@@ -168,7 +168,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     def expect(self, ahead: Sequence[MeasurementRequest]) -> None:
         """Announce the next requests, so that workers can start on them."""
         wanted = [replace(request, held_out=self._held_out) for request in ahead]
-        missing = [request for request in wanted if self._stored(request) is None]
+        missing = (request for request in wanted if self._stored(request) is None)
         self._workers.expect(missing, self._record)
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
@@ -195,7 +195,7 @@ def open_merges(project: Project) -> Iterator[Merges]:
     refuse_replaced(project.identity.models)
     with _by_engine(project, open_hugging_face, merges_in_vllm) as merges:
 
-        def merge_checked(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        def merge_checked(coefficients: Mapping[str, float]) -> Measures:
             measures = merges(coefficients)
             refuse_replaced(project.identity.models)
             return measures
@@ -203,7 +203,7 @@ def open_merges(project: Project) -> Iterator[Merges]:
         yield merge_checked
 
 
-def merges_of_checkpoint(project: Project, folder: Path) -> Engine:
+def open_checkpoint(project: Project, folder: Path) -> Engine:
     """Open the checkpoint in a folder, whatever the coefficients."""
     return _by_engine(
         project,
@@ -235,7 +235,7 @@ def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
             worker.open()  # now, as it is no time of a measurement
         of_task = {task: workers[id(engine)] for task, engine in engines.items()}
 
-        def merges(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        def merges(coefficients: Mapping[str, float]) -> Measures:
             for worker in workers.values():
                 worker.forget()
             return _LazyMeasures(of_task, dict(coefficients))
@@ -244,25 +244,23 @@ def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
 
 
 @dataclass(frozen=True, eq=False)
-class _LazyMeasures(dict[str, Measure]):
+class _LazyMeasures(dict[str, Any]):
     """The measures of a merge; looking one up writes the merge to its engine."""
 
     workers: Mapping[str, Worker]
     coefficients: Mapping[str, float]
 
-    def __missing__(self, task: str) -> Measure:
+    def __missing__(self, task: str) -> Any:
         return self.workers[task].measures_of(self.coefficients)[task]
 
 
-def _merge_on_disk(
-    project: Project, coefficients: Mapping[str, float]
-) -> Mapping[str, Measure]:
+def _merge_on_disk(project: Project, coefficients: Mapping[str, float]) -> Measures:
     check_room(project.space, project.spec, project.options)
     with merged_on_disk(project, coefficients) as folder:
         return _load(project, folder)
 
 
-def _load(project: Project, folder: Path) -> Mapping[str, Measure]:
+def _load(project: Project, folder: Path) -> Measures:
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
         model, tokenizer = load_checkpoint(folder, project.options)
@@ -282,7 +280,7 @@ def merges_in_memory(project: Project) -> Iterator[InPlace]:
 
 def _prepare(
     project: Project, model: PreTrainedModel, tokenizer: Any, generations: Generations
-) -> Mapping[str, Measure]:
+) -> Measures:
     measures = prepare_tasks(
         project.tasks,
         model,

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.tasks.loading import Generations
-from mergekit_map.types import Measure
+from mergekit_map.types import Measures
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
 
 # Merges, and returns the measures of the tasks, valid until the next merge.
-Merges: TypeAlias = Callable[[Mapping[str, float]], Mapping[str, Measure]]
+Merges: TypeAlias = Callable[[Mapping[str, float]], Measures]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +25,10 @@ class InPlace:
 
     resident: Any  # a ``ResidentMerge``, or lm-eval's model of vLLM
     write: Callable[[Mapping[str, float]], None]
-    measures: Mapping[str, Measure]
+    measures: Measures
     generations: Generations
 
-    def __call__(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def __call__(self, coefficients: Mapping[str, float]) -> Measures:
         """Write the weights."""
         self.generations.clear()
         self.write(coefficients)

@@ -18,7 +18,6 @@ from mergekit_map.config.problems import (
     loaded_problems,
     parse_map_block,
     raise_problems,
-    repeated_keys,
 )
 from mergekit_map.config.schema import MapBlock, SearchSpec, named_code
 from mergekit_map.config.yaml_file import (
@@ -48,11 +47,7 @@ from mergekit_map.models.compatibility import (
     check_tokenizer_sources,
     inspect_models,
 )
-from mergekit_map.models.references import (
-    absolute_references,
-    references_in,
-    with_places,
-)
+from mergekit_map.models.references import absolute_paths, references_in, with_places
 from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.search.checks import search_problems, select_problems
@@ -61,7 +56,7 @@ from mergekit_map.tasks.base import PreparedTask
 from mergekit_map.tasks.engines import HF, NAMES, VLLM, EngineChoice, choose_engines
 from mergekit_map.tasks.lm_eval_model import BACKENDS
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
-from mergekit_map.types import Measure
+from mergekit_map.types import Measures
 from mergekit_map.utils.files import StrPath, digest
 from mergekit_map.utils.text import listed
 
@@ -105,13 +100,15 @@ def read_draft(
     if given.device is not None:
         check_device(given)
     file = with_settings(read_yaml(Path(config)), settings)
-    problems = [*repeated_keys(file), *check_merge(file.merge)]
+    twice = "stands twice; YAML would keep only the last one, remove one"
+    problems = [Problem(key, twice) for key in file.repeated]
+    problems += check_merge(file.merge)
     outside = _keys_outside_map(problems)
     spec, tasks, more = _read_map_block(file, root, trust_run=trust_run)
     problems += more
     if not outside <= _NAMES:
         return Draft(file, problems, None, Family((), None))
-    moved = absolute_references(with_places(file.merge, model_paths), root)
+    moved = absolute_paths(with_places(file.merge, model_paths), root)
     merge = with_adapter_bases(moved, str(file.merge.get("base_model")))
     problems += [] if outside else check_merge(merge)  # two paths may be one model
     full = decided(given)
@@ -315,9 +312,7 @@ class Project:
         hugging_face = replace(self, tasks=others) if of_vllm else self
         return hugging_face, replace(self, tasks=of_vllm)
 
-    def as_searched(
-        self, measures: Mapping[str, PreparedTask]
-    ) -> Mapping[str, Measure]:
+    def as_searched(self, measures: Mapping[str, PreparedTask]) -> Measures:
         """Hide the held-out documents from the search."""
         if (held_out := self.held_out) is None:
             return measures

@@ -35,7 +35,7 @@ from mergekit_map.tasks.engines import (
     write_merge,
 )
 from mergekit_map.tasks.loading import Generations, prepare_generating
-from mergekit_map.types import Measure
+from mergekit_map.types import Measures
 from mergekit_map.utils.progress import stage
 
 LOG = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def merges_in_vllm(project: Project) -> Iterator[Merges]:
             return
         last = stack.enter_context(ExitStack())
 
-        def from_disk(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        def from_disk(coefficients: Mapping[str, float]) -> Measures:
             """Start an engine from the checkpoint that mergekit writes."""
             last.close()  # before the next one wants its memory
             with merged_on_disk(project, coefficients) as folder:

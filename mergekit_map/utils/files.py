@@ -109,10 +109,8 @@ def plain(value: Any) -> Any:
 def refuse_existing(target: Path) -> None:
     """Raise ArtifactError if an output path exists."""
     if os.path.lexists(target):
-        raise ArtifactError(
-            f"{target} exists already and is left as it is; name another one, or "
-            "remove it"
-        )
+        text = f"{target} exists already and is left as it is; name another one"
+        raise ArtifactError(f"{text}, or remove it")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ this process does.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pickle
 import shutil
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -167,7 +168,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._measured = False
         return self
 
-    def expect(self, ahead: Sequence[MeasurementRequest], arrived: Arrived) -> None:
+    def expect(self, ahead: Iterable[MeasurementRequest], arrived: Arrived) -> None:
         """Announce the next measurements in order; running ones are finished."""
         announced = {one: self._pending.get(one) or PendingTask(one) for one in ahead}
         for task in announced.values():
@@ -247,7 +248,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             if task.answer is None or task.answer.value is None:
                 continue
             self._measured = True
-            if task.arrived is not None and self._pending.get(task.request) is task:
+            # What is no number would not be found on record.
+            is_kept = math.isfinite(task.answer.value.value)
+            is_pending = self._pending.get(task.request) is task
+            if task.arrived is not None and is_kept and is_pending:
                 del self._pending[task.request]  # it was only announced
                 task.arrived(task.request, task.answer.value)
 

@@ -153,7 +153,7 @@ def _counted(e: Evaluation) -> object:
 @contextmanager
 def reporting(callbacks: Sequence[Callback] | None) -> Iterator[CallbackList]:
     """Send progress to callbacks, by default a line; other bars are off beside it."""
-    given = [ProgressLine()] if callbacks is None else callbacks
+    given = [ProgressLine()] if callbacks is None else [*callbacks]
     from transformers.utils import logging as logging_of_models  # not to select
 
     lines = [one for one in given if isinstance(one, ProgressLine)]

@@ -26,11 +26,11 @@ from mergekit_map.utils.files import read_json_or_nothing
 from mergekit_map.utils.text import unused_name
 
 # Without a density these methods drop nothing, and are another method by name.
-_SPARSE = dict.fromkeys(
-    ["ties", "dare_ties", "dare_linear", "della", "della_linear"], 0.5
-)
-_SPARSE |= {"breadcrumbs": 0.9, "breadcrumbs_ties": 0.9}
+_HALVED = ("ties", "dare_ties", "dare_linear", "della", "della_linear")
+_SPARSE = {**dict.fromkeys(_HALVED, 0.5), "breadcrumbs": 0.9, "breadcrumbs_ties": 0.9}
 _USUAL_DTYPE = "bfloat16"
+_BY_RATIO = {"linear", "nuslerp", "multislerp"}  # methods whose weights are no amounts
+_LARGEST = 1000  # bound of a weight
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BASE_KEY = "base_model_name_or_path"
 Tasks = Mapping[str, Mapping[str, Any]]
@@ -90,7 +90,8 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
     usual = known.get("dtype") or known.get("torch_dtype") or _USUAL_DTYPE
     dtype = str(usual).removeprefix("torch.") if merge.dtype is None else merge.dtype
     content["dtype"] = dtype
-    block = map_block(merge.models, tasks, settings, on_base=base is not None)
+    on_base = base not in (None, *merge.models)
+    block = map_block(merge.models, tasks, settings, on_base=on_base)
     return yaml_text({**content, "map": block}, [title, *_hints(tasks)])
 
 
@@ -103,9 +104,8 @@ def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> Tasks:
     named = [*map(_text_task, texts), *map(_benchmark, benchmarks)]
     for index, (name, task) in enumerate(named):
         if task in (other for _, other in named[:index]):
-            raise ConfigError(
-                f"{name} is given twice, and would count twice; leave one out"
-            )
+            text = f"{name} is given twice, and would count twice; leave one out"
+            raise ConfigError(text)
     names = _task_names(name for name, _ in named)
     return dict(zip(names, (task for _, task in named), strict=True))
 
@@ -127,6 +127,9 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
         models = []
     base, method = map(file.content.get, ("base_model", "merge_method"))
     is_linear = method in {"linear", "map_linear"}  # which weighs its base, too
+    given = file.content.get("parameters")
+    is_normalized = isinstance(given, dict) and bool(given.get("normalize"))
+    by_ratio = is_normalized or str(method).removeprefix("map_") in _BY_RATIO
     tuned = [m for m in dict.fromkeys(models) if m != base or is_linear]
     if not tuned:
         raise ConfigError(
@@ -135,7 +138,7 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
         )
     merge, short = copy.deepcopy(file.merge), short_names(tuned).items()
     names = {m: n if names_coefficient(n) else f"{n}-model" for m, n in short}
-    old, kept = list[str](), list[str]()
+    old, kept, bounds = list[str](), list[str](), dict[str, list[float]]()
     for key, entry, outer in walk_entries(merge, (), weight_setting(merge, ())):
         name, setting = names.get(str(entry["model"])), weight_setting(entry, key)
         weight = (setting or outer or (key, None))[1]
@@ -144,6 +147,9 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
         if setting and isinstance(weight, int | float):
             entry["parameters"]["weight"] = name
             old.append(f"{name} (was {weight})")
+            low, high = bounds.get(name, (0, 1))
+            if abs(weight) <= _LARGEST and not (low <= weight <= high or by_ratio):
+                bounds[name] = [min(weight, low), max(weight, high)]
         elif not names_coefficient(weight):
             kept.append(name)
     was, fixed = (", ".join(dict.fromkeys(of)) for of in (old, kept))
@@ -151,7 +157,8 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
     if fixed:
         text = "remove their weights (and one for all models), or write names"
         comments.append(f"Not searched: {fixed}; {text} in their place")
-    content = {**merge, "map": map_block(tuned, tasks, {})}
+    settings = {"search": {"bounds": bounds}} if bounds else {}
+    content = {**merge, "map": map_block(tuned, tasks, settings)}
     return yaml_text(content, [*comments, *_hints(tasks)])
 
 

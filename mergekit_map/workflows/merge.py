@@ -10,11 +10,7 @@ from pathlib import Path
 import yaml
 from mergekit.options import MergeOptions
 
-from mergekit_map.evaluation.evaluator import (
-    MergeEvaluator,
-    Worker,
-    merges_of_checkpoint,
-)
+from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker, open_checkpoint
 from mergekit_map.evaluation.holdout import measure_held_out, with_confirmation
 from mergekit_map.evaluation.project import Project, finished_project, quiet_options
 from mergekit_map.hub.card import MergeRecord, write_card
@@ -28,12 +24,7 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import chosen_as
 from mergekit_map.search.finish import with_recommended
-from mergekit_map.search.measure import (
-    measure,
-    measured_at,
-    measured_so_far,
-    missing_of,
-)
+from mergekit_map.search.measure import measure, measured_at, missing_of, run_digests
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage, warn
@@ -136,7 +127,7 @@ def _with_measured(
     evaluations = list(read_log(run.log))
     front = with_differences(front, run, evaluations)
     if front.unfinished is not None:  # it stays the partial front, and so the choice
-        unfinished = front.unfinished.model_copy(update={"of": measured_so_far(run)})
+        unfinished = front.unfinished.model_copy(update={"of": run_digests(run)})
         front = front.model_copy(update={"unfinished": unfinished})
     elif project.held_out is not None:
         front = with_confirmation(project.held_out_study(), front, run, evaluations)
@@ -152,7 +143,7 @@ def _measure_checkpoint(
     Returns the point as the search measured it, and as the checkpoint.
     """
     study, merge = project.study(), point.coefficients
-    with closing(Worker(merges_of_checkpoint(project, folder))) as worker:
+    with closing(Worker(open_checkpoint(project, folder))) as worker:
         shown: list[Candidate] = [("front", merge)]
         new = {task for *_, task in missing_of(study, shown, log)}
         known = [task for task in study.tasks if task not in new]

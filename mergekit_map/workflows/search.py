@@ -11,12 +11,7 @@ from pathlib import Path
 
 from mergekit_map._version import __version__
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.evaluator import (
-    MergeEvaluator,
-    Worker,
-    Workers,
-    open_merges,
-)
+from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker, open_merges
 from mergekit_map.evaluation.holdout import measure_held_out, with_confirmation
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.devices import choice_in_words
@@ -144,7 +139,7 @@ def _started_pool(
     return ray_pool(int(found[2]) if found[2] else None)
 
 
-def _workers_for(project: Project, pool: WorkerPool | None) -> Workers:
+def _workers_for(project: Project, pool: WorkerPool | None) -> Worker | WorkerPool:
     if pool is not None:
         return pool.work_for(packed(project, pool.count, pool.threads))
     return Worker(open_merges(project))
@@ -277,7 +272,9 @@ def _measure_references(
 
 
 def write_soup(project: Project, folder: RunFolder) -> None:
-    """Write the recipe of the plain average of the parents, for stock mergekit."""
+    """Write the recipe of the plain average of the parents, if mergekit can plan it."""
+    if not project.has_references:
+        return
     recipes = Recipes(linear_space(project.space), project.options)
     comment = "The soup: the plain average of the models, without a search."
     text = recipes.text(soup_weights(project.space), [comment], folder.soup_recipe)

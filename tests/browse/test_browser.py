@@ -222,10 +222,8 @@ def actions_on(run: Path, stack: ExitStack) -> _MergeAndChat:
     return _MergeAndChat(RunFolder(run), lambda _: MergeOptions(quiet=True), stack, {})
 
 
-def test_saving_a_point_writes_what_select_writes_or_says_why_not(
-    run: Path, tmp_path: Path
-) -> None:
-    other = shutil.copytree(run, tmp_path / "other")
+def test_saving_a_point_writes_what_select_writes_or_says_why_not(run: Path) -> None:
+    other = shutil.copytree(run, Path("other"))
     invoke("select", other, "--index", "5")
 
     seen = press(replace(view_of(run), at=4), "down", "1", "s", run=run)
@@ -244,9 +242,7 @@ def test_saving_a_point_writes_what_select_writes_or_says_why_not(
 
 
 @pytest.mark.parametrize("how", ["memory", "disk"])
-def test_what_one_talks_with_is_the_merge_of_the_recipe(
-    run: Path, tmp_path: Path, how: str
-) -> None:
+def test_what_one_talks_with_is_the_merge_of_the_recipe(run: Path, how: str) -> None:
     if how == "disk":
         text = (run / "config.yml").read_text().replace("map:", "map:\n  merge: disk")
         (run / "config.yml").write_text(text)
@@ -257,8 +253,8 @@ def test_what_one_talks_with_is_the_merge_of_the_recipe(
             last = {name: value.clone() for name, value in spoken.items()}
 
     recipe = yaml.safe_load(RunFolder(run).recipe(len(points) - 1).read_text())
-    write_checkpoint(recipe, tmp_path / "stock", MergeOptions(quiet=True))
-    stock = AutoModelForCausalLM.from_pretrained(tmp_path / "stock").state_dict()
+    write_checkpoint(recipe, Path("stock"), MergeOptions(quiet=True))
+    stock = AutoModelForCausalLM.from_pretrained("stock").state_dict()
     assert stock.keys() == last.keys()
     assert all(torch.equal(stock[name], last[name]) for name in stock)
 
@@ -281,9 +277,9 @@ def test_one_talks_until_a_line_is_empty(
 
 
 def test_merging_comes_back_measured(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{tmp_path}/out\n\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("out\n\n"))
     at = 3  # not measured
     view = replace(view_of(run), at=at)
     with ExitStack() as stack:
@@ -291,7 +287,7 @@ def test_merging_comes_back_measured(
 
     assert after.at == after.front.selected == at
     assert after.point.is_measured("greeting", "code")
-    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert Path("out", "model.safetensors").exists()
 
 
 def test_the_command_goes_between_the_screen_and_what_is_outside_of_it(

@@ -66,10 +66,8 @@ def test_an_answer_is_one_screen_with_every_number_and_more_shows_details(
     assert all("".join(detail.split()) in more for detail in found.details)
 
 
-def test_commands_to_type_next_are_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, out = tmp_path / "my run", tmp_path / "it's mine"
+def test_commands_to_type_next_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, out = Path("my run").resolve(), Path("it's mine").resolve()
     run.mkdir()
     out.mkdir()
     found = replace(answer(front_of(2)), advice=MERGE)

@@ -45,12 +45,12 @@ def searched(
     return space_of({k: value for k, value in config.items() if value is not None})
 
 
-def merged(space: MergeSpace, folder: Path) -> Array:
+def merged(space: MergeSpace) -> Array:
     """Merge with stock mergekit, which must use every key, and read a matrix."""
     config = space.config({})
     assert check_merge(config) == []
-    write_checkpoint(config, folder / "merged", OPTIONS)
-    return load_file(folder / "merged" / "model.safetensors")[TENSOR]
+    write_checkpoint(config, Path("merged"), OPTIONS)
+    return matrix(Path("merged"))
 
 
 def matrix(model: Path) -> Array:
@@ -58,10 +58,10 @@ def matrix(model: Path) -> Array:
 
 
 def test_ties_averages_what_agrees_of_the_largest_fifth(
-    family: dict[str, Path], tmp_path: Path
+    family: dict[str, Path],
 ) -> None:
     ties = elected(searched(family, "abc"), "ties", 0.2, 2.5)
-    task_vector = merged(ties, tmp_path) - matrix(family["base"])
+    task_vector = merged(ties) - matrix(family["base"])
 
     deltas = np.array([matrix(family[n]) - matrix(family["base"]) for n in "abc"])
     for delta in deltas:
@@ -73,9 +73,7 @@ def test_ties_averages_what_agrees_of_the_largest_fifth(
     np.testing.assert_allclose(task_vector, expected, atol=1e-6)
 
 
-def test_what_task_arithmetic_has_measured_counts_for_its_baseline(
-    family: dict[str, Path],
-) -> None:
+def test_what_task_arithmetic_measured_is_its_baseline(family: dict[str, Path]) -> None:
     space = searched(family, method="task_arithmetic")
     same = task_arithmetic(space)
 
@@ -84,7 +82,7 @@ def test_what_task_arithmetic_has_measured_counts_for_its_baseline(
 
 
 def test_single_models_are_what_they_are_with_the_tokenizer_of_the_merge(
-    family: dict[str, Path], tmp_path: Path
+    family: dict[str, Path],
 ) -> None:
     space = searched(family, tokenizer={"source": "base"}, chat_template="chatml")
 
@@ -95,7 +93,7 @@ def test_single_models_are_what_they_are_with_the_tokenizer_of_the_merge(
     assert single.template["tokenizer"] == {"source": str(family["base"])}
     assert single.template["chat_template"] == "chatml"
     assert space.template["tokenizer"] == {"source": "base"}
-    np.testing.assert_array_equal(merged(single, tmp_path), matrix(family["b"]))
+    np.testing.assert_array_equal(merged(single), matrix(family["b"]))
 
 
 def test_baselines_are_merges_of_whole_models_with_parameters_that_mergekit_knows(
@@ -130,3 +128,6 @@ def test_without_a_base_there_are_the_models_and_their_average(
     space = searched(family, "abc", method="linear", base_model=None)
 
     assert count_baselines(space, 20) == 3 + 1
+    own = searched(family, "abc", method="linear", base_model=str(family["a"]))
+    assert fine_tuned_models(own) == fine_tuned_models(space)
+    assert count_baselines(own, 20) == 3 + 1

@@ -53,28 +53,26 @@ def measuring(study: Study, log: EvaluationLog, evaluate: Evaluator) -> MeasureM
     return measure_merges
 
 
-def contested(study: Study, path: Path, evaluate: Evaluator) -> Contest:
+def contested(study: Study, evaluate: Evaluator) -> Contest:
     """Measure a design, as a search does, and hold the true front against rivals."""
     # Merges on the line between the two points: no other dominates them.
     start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
     front = [study.rounded(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
-    with open_log(RunFolder(path)) as log:
+    with open_log(RunFolder(Path())) as log:
         measure(study, next_round(study, [], []), evaluate, log)
         return run_contest(study, front, SPEC, log, measuring(study, log, evaluate))
 
 
-def fitted(study: Study, path: Path) -> dict[str, Surrogate]:
-    return study.fit([e for e in logged(path) if e.role in {"anchor", "design"}])
+def fitted(study: Study) -> dict[str, Surrogate]:
+    return study.fit([e for e in logged() if e.role in {"anchor", "design"}])
 
 
-def test_the_true_front_and_exact_surrogates_and_what_they_cost(
-    study: Study, tmp_path: Path
-) -> None:
-    contest = contested(study, tmp_path, bowls)
+def test_the_true_front_and_exact_surrogates_and_what_they_cost(study: Study) -> None:
+    contest = contested(study, bowls)
 
     scores = front_scores(contest)
 
-    r2 = r_squared_scores(study, contest, fitted(study, tmp_path))
+    r2 = r_squared_scores(study, contest, fitted(study))
     assert r2 == pytest.approx({"near_a": 1, "near_b": 1})
     assert scores[OURS].hypervolume == pytest.approx(1, abs=1e-3)
     assert scores["random"].hypervolume < 0.9
@@ -93,9 +91,7 @@ def test_the_true_front_and_exact_surrogates_and_what_they_cost(
     assert rival.win_rate_paid != rival.win_rate
 
 
-def test_surrogates_are_scored_on_merges_that_they_were_not_fitted_to(
-    study: Study,
-) -> None:
+def test_surrogates_are_scored_on_merges_they_were_not_fitted_to(study: Study) -> None:
     X = np.array([[x, 0.0] for x in (0.1, 0.2, 0.3, 0.6, 0.9)])
     direct = Searched(X, -X[:, [0, 0]])  # of losses
     own = Searched(X[:3], direct.Y[:3])
@@ -124,24 +120,22 @@ def failing(count: int, above: float) -> Evaluator:
     return evaluate
 
 
-def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
-    contest = contested(study, tmp_path, failing(20, 0.8))
+def test_what_fails_counts_for_nothing(study: Study) -> None:
+    contest = contested(study, failing(20, 0.8))
     scores = front_scores(contest)
 
     assert np.isnan(contest.points).any()
     assert 0 < scores[OURS].points < 60
     assert scores["random"].evaluations == 12
-    r2 = r_squared_scores(study, contest, fitted(study, tmp_path))
+    r2 = r_squared_scores(study, contest, fitted(study))
     assert r2 == pytest.approx({"near_a": 1, "near_b": 1})
-    (tmp_path / "evaluations.jsonl").unlink()
+    Path("evaluations.jsonl").unlink()
     with pytest.raises(EvaluationError, match=r"none of the \d+ points of the front"):
-        contested(study, tmp_path, failing(20, -1))
+        contested(study, failing(20, -1))
 
 
-def test_opponents_measure_as_many_merges_as_the_search_did(
-    study: Study, tmp_path: Path
-) -> None:
-    with open_log(RunFolder(tmp_path)) as log:
+def test_opponents_measure_as_many_merges_as_the_search_did(study: Study) -> None:
+    with open_log(RunFolder(Path())) as log:
         run_study(study, bowls, log)
         own = own_merges(study, log)
 
@@ -155,10 +149,8 @@ def test_opponents_measure_as_many_merges_as_the_search_did(
     assert {len(rival.X) for rival in contest.rivals.values()} == {len(own)}
 
 
-def test_what_some_documents_say_is_no_measurement_of_a_contest(
-    study: Study, tmp_path: Path
-) -> None:
-    with open_log(RunFolder(tmp_path)) as log:
+def test_what_some_documents_say_is_no_measurement_of_a_contest(study: Study) -> None:
+    with open_log(RunFolder(Path())) as log:
         measure(study, [("design", {"a": 0.3, "b": 0.1})], bowls, log)
         part = changed(next(iter(log)), n=5, sampling=0.0005)
         log.append(changed(part, coefficients={"a": 0.5, "b": 0.5}))

@@ -155,9 +155,7 @@ def test_a_failure_is_told_as_worse_than_all_that_was_seen() -> None:
     assert budget.spend(np.zeros((1, 3))).shape == (0, 2)
 
 
-def test_opponents_that_cannot_take_part_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_cannot_take_part_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in PACKAGES.values():
         monkeypatch.setitem(sys.modules, package, None)
 

@@ -42,9 +42,7 @@ def lines(table: Table) -> list[str]:
     return [line for line in markdown(table).splitlines() if line.startswith("|")]
 
 
-def test_a_run_has_a_row_of_win_rates_and_one_for_each_front(
-    comparison: Comparison,
-) -> None:
+def test_a_run_has_a_row_of_win_rates_and_one_per_front(comparison: Comparison) -> None:
     assert lines(win_rate_table(comparison))[2:] == [
         "| two | 2 | 2 | 200 | 30 | 49.8 % | 48.8 % | 0.953 ± 0.018 |",
         "| four | 4 | 2 | 200 | 30 | 49.8 % | 48.8 % | - |",

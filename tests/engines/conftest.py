@@ -25,12 +25,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def write_config(
-    make_half: Callable[..., dict[str, Path]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    make_half: Callable[..., dict[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Path]:
     """Write a configuration whose task ``ask`` has the merge write, and its files."""
-    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(Path("cache").resolve()))
     texts = (f"hello world {i} one plus two " * (1 + i % 3) for i in range(12))
     write_ask(texts, tokens=24)
     Path("text.txt").write_text("hello world, one plus two\n" * 40)

@@ -59,15 +59,11 @@ def test_engines_are_opened_at_once_and_written_to_when_a_task_is_measured() -> 
     ("free", "wanted", "share"),
     [(100, 0, 0.9), (100, 40, 0.5), (80, 30, 0.4), (60, 0, 0.5), (20, 15, 0.0)],
 )
-def test_an_engine_takes_what_this_process_leaves(
-    free: int, wanted: int, share: float
-) -> None:
+def test_an_engine_takes_what_is_left(free: int, wanted: int, share: float) -> None:
     assert share_beside(100, free, wanted) == share
 
 
-def test_a_search_goes_on_with_what_generated_answers_before(
-    write_config: Write,
-) -> None:
+def test_a_search_goes_on_with_what_generated_its_answers(write_config: Write) -> None:
     project = load_project(write_config("llama"))
 
     def going_on(engine: str) -> Project:
@@ -80,9 +76,7 @@ def test_a_search_goes_on_with_what_generated_answers_before(
 
 
 @pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
-def test_a_search_that_needs_vllm_says_that_it_is_not_installed(
-    write_config: Write,
-) -> None:
+def test_a_search_that_needs_vllm_says_how_to_install_it(write_config: Write) -> None:
     config = write_config("llama", engine="vllm")
 
     with pytest.raises(ConfigError, match=r"pip install 'mergekit-map\[vllm\]'"):

@@ -41,9 +41,7 @@ def test_the_side_of_the_box_that_holds_a_point_is_let_go_again() -> None:
 
 # Exact, and approximated for more than five tasks.
 @pytest.mark.parametrize(("m", "error"), [(1, 1e-12), (3, 1e-12), (5, 1e-12), (7, 0.1)])
-def test_a_gain_is_the_box_below_a_merge_less_what_is_covered(
-    m: int, error: float
-) -> None:
+def test_a_gain_is_the_box_below_a_merge_not_yet_covered(m: int, error: float) -> None:
     known, *Y = np.random.default_rng(m).uniform(0, 1.2, size=(6, m))
     Y = np.vstack([*Y, np.full(m, 1.3)])
 

@@ -159,9 +159,7 @@ BEST = np.array([[0.8, 0.3, 0.5], [0.2, 0.7, 0.4], [0.5, 0.1, 0.9]])
 
 
 @pytest.mark.parametrize(("m", "d"), [(1, 2), (2, 2), (3, 3)])
-def test_no_point_of_a_sketch_dominates_another_and_the_best_are_there(
-    m: int, d: int
-) -> None:
+def test_no_point_of_a_sketch_is_dominated_and_the_best_are_in(m: int, d: int) -> None:
     tasks, box = bowls(BEST[:m, :d]), np.array([[0.1, 0.7]] * d)
 
     front, inner = approximate_front(tasks, unit(d)), approximate_front(tasks, box)

@@ -42,9 +42,7 @@ TIES = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])
         (np.array([[3.0, 4.0]]), [1, 1], 0),
     ],
 )
-def test_the_preference_decides(
-    Y: np.ndarray, weights: list[float], index: int
-) -> None:
+def test_preferences_decide(Y: np.ndarray, weights: list[float], index: int) -> None:
     assert select_point(Y, np.array(weights, dtype=float)) == index
 
 

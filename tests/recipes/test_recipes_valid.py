@@ -15,7 +15,7 @@ import pytest
 from fakes import make_study
 
 from mergekit_map.cli.main import main
-from mergekit_map.config.problems import parse_map_block, raise_problems, repeated_keys
+from mergekit_map.config.problems import parse_map_block, raise_problems
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask
 from mergekit_map.config.yaml_file import read_yaml
@@ -36,7 +36,8 @@ def load(path: Path) -> tuple[dict[str, Any], MapBlock, MergeSpace]:
     file = read_yaml(path)
     spec, _, problems = parse_map_block(file)
     merge = {key: value for key, value in file.content.items() if key != "map"}
-    problems += [*repeated_keys(file), *check_merge(merge)]
+    assert not file.repeated
+    problems += check_merge(merge)
     raise_problems(file, problems)
     space, found = build_space(merge, spec.search)
     raise_problems(file, [*problems, *found])

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from runs import assert_same_run, lines, untimed, write
-from task_files import write_ask, write_choices
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import Worker
@@ -30,14 +29,6 @@ from mergekit_map.workers.pool import (
 )
 from mergekit_map.workflows.search import search_front
 
-MINE = """
-def one(model, tokenizer, documents=None):
-    row = model.lm_head.weight[0].tolist()
-    return [row[i] for i in (documents or range(len(row)))]
-"""
-
-# Beside the task, which lm-eval imports by its path.
-ASKED = "def text(document):\n    return 'one ' + document['question']\n"
 CHOICES = {"lm_eval": "choices.yaml", "metric": "acc", "limit": 12}
 
 
@@ -111,17 +102,6 @@ def _paths() -> Iterator[None]:
     sys.modules.pop("mine", None)
 
 
-@pytest.fixture
-def config(config: dict[str, Any]) -> dict[str, Any]:
-    """Add what other tasks measure to the configuration of two texts."""
-    Path("mine.py").write_text(MINE)
-    Path("asked.py").write_text(ASKED)
-    path = write_choices(Path.cwd(), doc_to_text="ASKED")
-    path.write_text(path.read_text().replace("ASKED", "!function asked.text"))
-    write_ask(f"hello {i}" for i in range(12))
-    return config
-
-
 def search(
     config: dict[str, Any], run: str, workers: Fakes | WorkerPool | int | None = None
 ) -> Path:
@@ -178,9 +158,7 @@ def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) 
     assert held_out == name.startswith("held out")
 
 
-def test_work_that_two_workers_died_at_is_a_failed_measurement(
-    config: dict[str, Any],
-) -> None:
+def test_work_that_two_died_at_is_a_failed_measurement(config: dict[str, Any]) -> None:
     fakes, third = Fakes(2), list[MeasurementRequest]()
 
     def kill(work: MeasurementRequest) -> bool:
@@ -197,9 +175,7 @@ def test_work_that_two_workers_died_at_is_a_failed_measurement(
     assert "measured it died, and so did a second" in str(failed.error)
 
 
-def test_workers_that_die_before_all_measurements_stop_a_search(
-    config: dict[str, Any],
-) -> None:
+def test_workers_that_die_at_first_stop_a_search(config: dict[str, Any]) -> None:
     """It is no failure of a merge: nothing of it is in the log."""
     fakes = Fakes(2)
     fakes.kill = lambda _: True

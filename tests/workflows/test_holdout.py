@@ -84,9 +84,7 @@ def split(log: list[dict[str, Any]]) -> tuple[list[Any], list[Any]]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_search_and_what_confirms_it_share_no_document(
-    run: Path, task: str
-) -> None:
+def test_a_search_and_its_confirmation_share_no_document(run: Path, task: str) -> None:
     seen, confirmed = (records(run, task, held_out=flag) for flag in (False, True))
     searched = {tuple(numbers(record)) for record in seen.values()}
     rest = {tuple(numbers(record)) for record in confirmed.values()}

@@ -90,9 +90,7 @@ def test_references_are_the_models_on_disk_for_every_method(
         assert front.differences["fr"].merges == tuple(np.flatnonzero(measured))
 
 
-def test_held_out_documents_and_the_recipe_of_the_soup(
-    parents: Mapping[str, Path],
-) -> None:
+def test_held_out_documents_and_the_soups_recipe(parents: Mapping[str, Path]) -> None:
     write_search(parents, "ties", holdout=0.3)
 
     invoke("search", "config.yml", "run")

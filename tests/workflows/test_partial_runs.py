@@ -64,9 +64,7 @@ def files(run: Path) -> dict[str, bytes]:
     return {name: seconds.sub(b"", text) for name, text in files_of(run).items()}
 
 
-def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
-    stopped: Any,
-) -> None:
+def test_a_search_that_was_looked_at_ends_byte_for_byte_the_same(stopped: Any) -> None:
     stopped(9, evaluations=8)
     shutil.copytree("run", "before")
     shutil.copy("asked.txt", "before.txt")
@@ -92,9 +90,7 @@ def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
     assert different == ["evaluations.jsonl"]
 
 
-def test_a_front_is_fitted_to_what_is_measured_and_says_how_far_it_is(
-    stopped: Any,
-) -> None:
+def test_a_front_is_fitted_to_what_is_there_and_says_how_far(stopped: Any) -> None:
     stopped(11)
     log = Path("run/evaluations.jsonl")
     log.write_bytes(log.read_bytes() + b'{"version": 1, "coeff')  # by a kill
@@ -165,9 +161,7 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) 
     assert RunFolder(Path("run")).read_front().select.index == 1  # as it was shown
 
 
-def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
-    stopped: Any,
-) -> None:
+def test_a_search_beyond_a_finished_one_can_be_looked_at(stopped: Any) -> None:
     stopped(11, evaluations=8)
     invoke("search", "config.yml", "run")
     with pytest.raises(ArtifactError, match="rum is not the folder of a search"):
@@ -189,9 +183,7 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
     assert front.unfinished.measured > 8
 
 
-def test_a_point_is_not_merged_while_the_search_goes_on_or_of_a_front_before(
-    stopped: Any,
-) -> None:
+def test_no_point_is_merged_during_a_search_or_from_an_old_front(stopped: Any) -> None:
     stopped(11, evaluations=8)
     partial, folder = select_point(look_at("run")), RunFolder(Path("run"))
 

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 from runs import files_of
 
 import mergekit_map
-
-NOTHING_IMPORTED = (
-    "import sys, mergekit_map; print(*dir(mergekit_map)); "
-    "print(*sys.modules.keys() & {'numpy', 'torch', 'pydantic', 'mergekit'})"
-)
-
-
-def test_the_names_are_listed_and_nothing_is_imported_for_it() -> None:
-    command = [sys.executable, "-c", NOTHING_IMPORTED]
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
-    names, imported = found.stdout.split("\n")[:2]
-
-    assert {n for n in names.split() if n[:2] != "__"} == {*mergekit_map.__all__}
-    assert imported == ""
 
 
 def test_a_run_is_read_by_text_by_path_and_by_itself(run: Path) -> None:

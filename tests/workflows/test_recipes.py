@@ -37,9 +37,13 @@ def test_what_is_left_of_1_is_the_last_weight_of_a_recipe(folder: RunFolder) -> 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("weight: 0.5", "weight: &w 0.5\nx: *w", "an alias in it"),
+        ("weight: 0.5", "weight: &w 0.5\nx: *w", "an alias or tag"),
+        ("weight: 0.5", "weight: !!float 0.5", "an alias or tag"),
         ("merge_method: linear", "[" * 100_000, "it is nested too deep"),
+        ("merge_method: linear", "x: 1" + ":0" * 200 + ".5", "a huge number"),
+        ("merge_method: linear", "x: 0x" + "f" * 5000, "Exceeds the limit"),
         ("- model: other\n  weight: 0.5", "", "no recipe of this search"),
+        ("weight: 0.5", "weight: 0.5  # \x1b[2J", r"000\.yml cannot .* a line of text"),
     ],
 )
 def test_a_recipe_that_is_damaged_is_refused(

@@ -107,9 +107,7 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     assert {k: taken_values[k] for k in both} == {k: measured[k] for k in both}
 
 
-def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
-    family: Models,
-) -> None:
+def test_stopped_while_taking_over_or_later_it_ends_the_same(family: Models) -> None:
     shutil.copytree("run", "whole")
     search(family, "abc", "whole")
     Path("asked").unlink()
@@ -126,9 +124,7 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
         assert ours.replace("run/", "") == theirs.replace("whole/", "")
 
 
-def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
-    family: Models,
-) -> None:
+def test_in_a_wider_and_a_narrower_box_what_is_measured_stays(family: Models) -> None:
     n_before = len({digest(e["coefficients"]) for e in of_search(lines("run"))})
 
     search(family, "ab", bounds={"a": [0, 1.4], "b": [0, 1.4]})

@@ -70,9 +70,7 @@ def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.records[0].name.startswith("mergekit_map")
 
 
-def test_bars_of_the_model_libraries_come_back_afterwards(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bars_of_libraries_are_back_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     bars = transformers.utils.logging
     monkeypatch.setattr(bars, "_tqdm_active", True)
 

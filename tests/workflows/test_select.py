@@ -176,9 +176,7 @@ def test_a_further_point_that_was_interrupted_leaves_nothing(
 
 
 @pytest.mark.parametrize("edit", [("density: 0.7", "density: 0.1"), ("ties", "della")])
-def test_a_recipe_that_was_edited_is_no_pattern(
-    searched: Path, edit: tuple[str, str]
-) -> None:
+def test_an_edited_recipe_is_no_pattern(searched: Path, edit: tuple[str, str]) -> None:
     first = searched / "recipes/000.yml"
     text = first.read_text()
     assert edit[0] in text

@@ -174,7 +174,7 @@ def _format_or_dash(value: float | None, form: str = ".1%") -> str:
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
-    yield f"strategy: {plan.strategy}"
+    yield f"strategy: {plan.strategy}, of {listed(plan.coefficients)}"
     if plan.references:
         yield f"models as they are on disk, and their soup: {plan.references}"
     yield f"merges to fit the surrogates: up to {plan.searched}"

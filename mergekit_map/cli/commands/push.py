@@ -97,8 +97,7 @@ def push(
         plan = plan_push(out, run, push_options, api)
     except HubError as error:
         hub_error = error
-        # Files and card are shown all the same.
-        plan = plan_push(out, run, push_options)
+        plan = plan_push(out, run, push_options)  # files and card are shown anyway
     _show(plan)
     if dry_run or hub_error:
         click.echo(f"\n{printable(plan.card)}")
@@ -140,7 +139,8 @@ def _show(plan: Plan) -> None:
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "none is set, give one with --license"
     _print(f"Licence: {licence}. Licences of the parents: {', '.join(parents)}.")
-    if local_models := [name for name in plan.licences if "/" not in name]:
+    linked = [name for name in plan.licences if f"huggingface.co/{name})" in plan.card]
+    if local_models := [n for n in plan.licences if "/" not in n and n not in linked]:
         _print("The card names these models without a Hub id. If they have one, add:")
     for name in local_models:
         _print(f"  --parent {shlex.quote(name)}=owner/name")
