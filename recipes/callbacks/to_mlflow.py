@@ -27,7 +27,7 @@ class ToMlflow(Callback):
             import mlflow
 
             self.mlflow = mlflow
-        self.run = started.run
+        self.run, self.counts = started.run, Counter()
         self.mlflow.set_experiment(self.experiment)
         self.mlflow.start_run(run_name=started.run.name)
         method = started.config.get("merge_method")

@@ -47,11 +47,13 @@ class ToWandb(Callback):
         found = answer(front)
         self.run.summary["answer"] = "\n".join([found.headline, *found.findings])
         self.run.finish()
+        self.run = None  # the next search opens another
 
     def on_stop(self, error: BaseException) -> None:  # noqa: ARG002
         """End the run as one that did not finish; the search can go on later."""
         if self.run is not None:
             self.run.finish(exit_code=1)
+            self.run = None
 
 
 if __name__ == "__main__":
