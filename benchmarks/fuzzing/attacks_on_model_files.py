@@ -286,7 +286,7 @@ _VALUES: list[Any] = [0, -1, 10**9, 10**400, 1.5, "x", [1], [], {"x": 1}, INF, N
 def _configurations() -> Iterator[Damage]:
     file = "config.json"
     for key in _SIZES:
-        fine = key == "vocab_size"  # rows are counted, and the merge has the base's
+        fine = key in ("vocab_size", "head_dim")  # rows count; told at the search
         for value in _VALUES:
             yield Damage(f"{key} is {shown(value)}", file, _with(key, value), (), fine)
         yield Damage(f"no {key}", file, _without(key), (), True, ("base",))

@@ -80,7 +80,7 @@ def attacks(_: int) -> Iterator[Attack]:
         yield _attack(f"a text at {shown(path)}", path, lambda _: None)
     for name, (content, harmless) in _RECORDS.items():
         yield _line(f"alone, {name}", content, harmless)
-        fine = harmless or name == "an empty text"
+        fine = harmless or name in ("an empty text", "null for text")
         yield _line(f"first, {name}", content + b"\n" + _GOOD, fine)
         yield _line(f"last, {name}", _GOOD + content, fine)
     wrong = put(b"{\n" * 300_000)

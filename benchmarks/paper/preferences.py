@@ -173,7 +173,7 @@ def _margin(n: int, sums: Mapping[str, FloatArray]) -> list[Any]:
     return [
         n,
         *(
-            1 + sum(value > sums[mine].mean() for value in others.values())
+            1 + sum(bool(value > sums[mine].mean()) for value in others.values())
             for mine in (DEFAULT, ASKED, _OWN)
         ),
         best,
