@@ -57,12 +57,11 @@ const parallelChart = (() => {
 
   // Scale a task between its worst and best predicted value on the front.
   function scaleOf(content, task, t) {
-    const values = content.points.map((point) => point.predicted[t][0]);
-    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const [low, high] = [Math.min, Math.max].map((end) => end(...content.points.map((point) => point.predicted[t][0])));
     const ends = task.higher ? [low, high] : [high, low];
     const constant = high - low <= 1e-12 * Math.max(Math.abs(low), Math.abs(high));
-    const far = (task.higher ? 1e9 : -1e9) / (Math.abs(low) || 1); // off the axis
-    const scale = (value) => (constant ? 1 + far * (value - low) : (value - ends[0]) / (ends[1] - ends[0]));
+    const width = constant ? (task.higher ? 1e-9 : -1e-9) * (Math.abs(low) || 1) : ends[1] - ends[0];
+    const scale = (value) => Number(constant) + (value - ends[0]) / width;
     return Object.assign(scale, { ends });
   }
 
