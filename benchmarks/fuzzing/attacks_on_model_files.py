@@ -304,10 +304,9 @@ _SETTINGS: dict[str, list[Any]] = {
     "peft_type": ["PREFIX_TUNING", None],
     "base_model_name_or_path": [*_VALUES, None],
 }
-_REFUSED = {  # the other settings may be merged
+_REFUSED = {  # the other settings may be merged, or are refused at the search
     "r": [0, -1, "x", 10**9, NAN],
     "lora_alpha": ["x", INF, NAN],
-    "target_modules": [NAN],
 }
 _Q = "base_model.model.model.layers.0.self_attn.q_proj"
 _A, _B = f"{_Q}.lora_A.weight", f"{_Q}.lora_B.weight"
