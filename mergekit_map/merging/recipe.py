@@ -165,11 +165,10 @@ def _without_zeros(content: Any, most: float) -> Any:
 def changes_in_words(before: Identity, now: Identity) -> str:
     """Describe the differences between two identities of a merge."""
     pairs = zip(before.models.items(), now.models.values(), strict=False)
-    changed_models = [model for (model, was), found in pairs if was != found]
+    new = [model for (model, was), found in pairs if was != found]
     if len(before.models) != len(now.models):  # places say nothing
-        known = before.models.values()
-        changed_models = [m for m, found in now.models.items() if found not in known]
-    names = dict.fromkeys(Path(model).name for model in changed_models)
+        new = [m for m, f in now.models.items() if f not in before.models.values()]
+    names = dict.fromkeys(Path(model).name for model in new)
     one, other = _numbered(before), _numbered(now)
     changed = [f"models ({', '.join(names)})"] if names else []
     changed += [key for key in {**one, **other} if one.get(key) != other.get(key)]

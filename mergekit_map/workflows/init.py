@@ -153,7 +153,8 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
         elif not names_coefficient(weight):
             kept.append(name)
     was, fixed = (", ".join(dict.fromkeys(of)) for of in (old, kept))
-    comments = [f"Searched by name: the weights of {was}"] if was else []
+    ratio = "; only their ratio counts" * by_ratio
+    comments = [f"Searched by name: the weights of {was}{ratio}"] if was else []
     if fixed:
         text = "remove their weights (and one for all models), or write names"
         comments.append(f"Not searched: {fixed}; {text} in their place")
