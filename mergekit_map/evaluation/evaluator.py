@@ -1,9 +1,9 @@
 """The evaluator of a search: it merges by coefficients and measures tasks.
 
-Merges are made by an engine: a context that is entered at the first measurement, and
-yields a function from coefficients to the measures of the tasks. Engines are Hugging
-Face's model in memory, vLLM in place, and checkpoints on disk that either of them
-loads; several can run side by side. ``tasks/engines.py`` chooses the engine of a task.
+An engine is a context. It is entered at the first measurement, and yields a function
+that merges by coefficients and returns, for each task, a function that measures it.
+Engines are Hugging Face's model in memory, vLLM in place, and checkpoints on disk that
+either of them loads; ``tasks/engines.py`` chooses the engine of a task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from mergekit_map.errors import MergeError, first_line
 from mergekit_map.evaluation.holdout import HoldoutSplit
-from mergekit_map.evaluation.merges import InPlace, Merges, merged_on_disk
+from mergekit_map.evaluation.merges import InPlace, MergeFunction, merged_on_disk
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.merging.checkpoint import load_checkpoint
@@ -35,7 +35,7 @@ from mergekit_map.utils.progress import stage
 from mergekit_map.utils.shutdown import check_interrupt
 from mergekit_map.utils.text import bytes_in_words
 
-Engine: TypeAlias = AbstractContextManager[Merges]
+Engine: TypeAlias = AbstractContextManager[MergeFunction]
 # Called with a measurement that finished before it was requested.
 Arrived: TypeAlias = Callable[[MeasurementRequest, Measurement], None]
 
@@ -63,11 +63,11 @@ class Worker:
     def __init__(self, engine: Engine):
         self._engine = engine
         self._stack = ExitStack()
-        self._merge: Merges | None = None
+        self._merge: MergeFunction | None = None
         self._coefficients: Mapping[str, float] | None = None
         self._measures: Measures = {}
 
-    def open(self) -> Merges:
+    def open(self) -> MergeFunction:
         """Open the models, unless they are open; MergeError if they cannot be."""
         if self._merge is None:
             try:
@@ -77,7 +77,7 @@ class Worker:
         return self._merge
 
     def close(self) -> None:
-        """Release the models."""
+        """Release the models for good: an engine is entered once."""
         self._stack.close()
 
     def expect(self, ahead: Iterable[MeasurementRequest], arrived: Arrived) -> None:
@@ -87,14 +87,14 @@ class Worker:
         """Merge, unless these coefficients are merged already, and measure a task."""
         self.open()  # before the clock starts: it is no part of a measurement
         started = time.perf_counter()
-        measure = self.measures_of(request.coefficients)[request.task]
+        measure_task = self.measures_of(request.coefficients)[request.task]
         if request.held_out:
-            assert isinstance(measure, HoldoutSplit)
-            measure = measure.held_out
+            assert isinstance(measure_task, HoldoutSplit)
+            measure_task = measure_task.held_out
         try:
-            measured = measure(request.documents)
+            measured = measure_task(request.documents)
         except BaseException:
-            self.forget()  # code may have changed the merge
+            self.forget()  # a task that failed may have changed the weights
             raise
         finally:
             check_interrupt()  # the signal may have ended what the task runs
@@ -105,7 +105,7 @@ class Worker:
         self._coefficients = None
 
     def measures_of(self, coefficients: Mapping[str, float]) -> Measures:
-        """Return what measures each task on this merge, which is made if need be."""
+        """Return, for each task, what measures it on this merge; merge if need be."""
         merge = self.open()
         if self._coefficients != coefficients:
             # If merging fails, the weights belong to no coefficients. The last measures
@@ -143,7 +143,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     def on_held_out(
         self, samples: Path, definitions: Mapping[str, str]
     ) -> MergeEvaluator:
-        """Return an evaluator of the same merges on the held-out documents."""
+        """Return an evaluator on the held-out documents, by the same workers."""
         return MergeEvaluator(self._workers, samples, definitions, held_out=True)
 
     def __call__(
@@ -152,10 +152,10 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
         task: str,
         documents: tuple[int, ...] | None = None,
     ) -> Measurement:
-        """Merge, unless these coefficients are merged already, and measure a task.
+        """Return the measurement on record, or else measure and record it.
 
-        What is on record is taken from there: it finished before its request, or just
-        before a kill.
+        It is on record if workers made it ahead of its request, a kill came before it
+        was logged, or it was logged for another purpose.
         """
         merge = tuple(coefficients.items())
         request = MeasurementRequest(merge, task, documents, self._held_out)
@@ -184,7 +184,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
 
 
 @contextmanager
-def open_merges(project: Project) -> Iterator[Merges]:
+def open_merges(project: Project) -> Iterator[MergeFunction]:
     """Open the merges in transformers, vLLM, or both; refuse models replaced since."""
 
     def open_hugging_face(part: Project) -> Engine:
@@ -226,7 +226,7 @@ def _by_engine(
 
 
 @contextmanager
-def side_by_side(engines: Mapping[str, Engine]) -> Iterator[Merges]:
+def side_by_side(engines: Mapping[str, Engine]) -> Iterator[MergeFunction]:
     """Yield merges that are written to an engine when one of its tasks is measured."""
     with ExitStack() as stack:
         workers = {id(engine): Worker(engine) for engine in engines.values()}

@@ -16,7 +16,7 @@ from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
 
 # Merges, and returns the measures of the tasks, valid until the next merge.
-Merges: TypeAlias = Callable[[Mapping[str, float]], Measures]
+MergeFunction: TypeAlias = Callable[[Mapping[str, float]], Measures]
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from typing import Any
 import transformers
 
 from mergekit_map.errors import MergeError
-from mergekit_map.evaluation.merges import InPlace, Merges, merged_on_disk
+from mergekit_map.evaluation.merges import InPlace, MergeFunction, merged_on_disk
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.devices import engine_share
 from mergekit_map.merging.in_memory import MERGE_WRITER
@@ -45,7 +45,7 @@ _START = 0.3819660112501051
 
 
 @contextmanager
-def merges_in_vllm(project: Project) -> Iterator[Merges]:
+def merges_in_vllm(project: Project) -> Iterator[MergeFunction]:
     """Open the merges of a project in vLLM, in place if the check allows it.
 
     Raises ConfigError without vLLM, and MergeError if merges cannot be made or opened.
@@ -68,7 +68,7 @@ def merges_in_vllm(project: Project) -> Iterator[Merges]:
 
 
 @contextmanager
-def checkpoint_in_vllm(project: Project, folder: Path) -> Iterator[Merges]:
+def checkpoint_in_vllm(project: Project, folder: Path) -> Iterator[MergeFunction]:
     """Open the checkpoint in a folder in vLLM, whatever the coefficients."""
     args = engine_args(project, folder)
     with ExitStack() as stack:

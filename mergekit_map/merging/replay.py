@@ -1,11 +1,11 @@
-"""Replays merge a tensor with other weights, bit for bit as mergekit does.
+"""Merging one output tensor again with other weights, bit for bit as mergekit does.
 
-What weights do not change is computed once: reading models, and dropping parameters.
-A large tensor is merged in blocks that fit in a CPU's cache. All operations are
-elementwise but the sums over the models, which torch computes in float32, in the order
-of the models, and rounds once. torch sums only the last entries of a tensor, fewer than
-1024, in another order: so blocks begin at multiples of 1024, and the last is no
-shorter.
+A *replay* holds what weights do not change: the base, and deltas without the dropped
+parameters. A large tensor is merged in blocks that fit in a CPU's cache. All operations
+are elementwise but the sums over the models, which torch computes in float32, in the
+order of the models, and rounds once. torch sums only the last entries of a tensor,
+fewer than 1024, in another order: so blocks begin at multiples of 1024, and the last is
+no shorter.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class MethodReplay:
     def write(self, weights: Sequence[float], target: Tensor) -> None:
         """Run the method with other weights and copy its result into ``target``."""
         weight = dict(zip(self.models, weights, strict=True))
-        given, method = {**self.parameters, "weight": weight}, self.method
+        parameters = {**self.parameters, "weight": weight}
         group = with_tensors(self.group, torch.clone)  # a method may work in place
         try:
-            (merged,) = merge_methods.get(method)((group,), parameters=given)
+            (merged,) = merge_methods.get(self.method)((group,), parameters=parameters)
         except ValueError as error:  # no direction is left, for example
-            raise EvaluationError(f"{method} has no merge here: {error}") from error
+            raise EvaluationError(f"{self.method} has no merge: {error}") from error
         target.copy_(merged)
 
 
@@ -92,7 +92,7 @@ Replay: TypeAlias = TaskVectorReplay | MethodReplay
 
 
 def with_tensors(content: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return a replay with changed tensors, on another device for example."""
+    """Return tuples and dataclasses, such as replays, with their tensors changed."""
     if isinstance(content, Tensor):
         return change(content)
     if isinstance(content, tuple):
@@ -123,10 +123,13 @@ def _blocks(deltas: Tensor) -> Iterable[slice]:
     of at most ``_UNIT`` columns belongs to the block before it.
     """
     n, size = deltas.shape
-    # CUDA sums three rows and more in another order beyond 2 GiB: in one block, then.
-    block_gpu = _BLOCK_GPU if n < 3 or deltas.nbytes < 1 << 31 else n * size
-    block = _BLOCK if deltas.device.type == "cpu" else block_gpu
-    length = max(_UNIT, block // n // _UNIT * _UNIT)
+    if deltas.device.type == "cpu":
+        entries = _BLOCK
+    elif n < 3 or deltas.nbytes < 1 << 31:
+        entries = _BLOCK_GPU
+    else:  # beyond 2 GiB, CUDA sums three rows and more in another order
+        entries = deltas.numel()  # one block
+    length = max(_UNIT, entries // n // _UNIT * _UNIT)
     starts = [*range(0, max(1, size - _UNIT), length)]
     return map(slice, starts, [*starts[1:], size])
 
@@ -134,7 +137,8 @@ def _blocks(deltas: Tensor) -> Iterable[slice]:
 def _sign_consensus(weighted: Tensor) -> Tensor:
     """Return 1 where a delta (n, k) has the sign of the sum of all, else 0 (TIES)."""
     total = _sum(weighted)
-    elected_sign = torch.ones_like(total).copysign_(total)  # +1 where it is 0
+    # +1 where the total is 0, as ``_sum`` returns no negative zero.
+    elected_sign = torch.ones_like(total).copysign_(total)
     # In place, so 1.0 and 0.0: torch multiplies booleans more slowly.
     return weighted.sign().eq_(elected_sign)
 

@@ -2,11 +2,11 @@
 
 Beyond the paper. The *latent* metric, which the link maps to the metric, is a quadratic
 with normal priors of its terms, plus a Gaussian process with a Matérn-5/2 kernel, plus
-noise. Quadratic and process depend on effects of the coefficients, which may saturate.
-``Covariance`` has the formulas. Its hyperparameters, theta, have vague priors. The mean
-is that of their *mode*, the maximum a posteriori. Standard errors are averaged over
-draws around it, by Laplace's approximation with importance weights (Rasmussen and
-Williams 2006, chapters 2, 3.4 and 5).
+noise (the formulas: ``Covariance``). Quadratic and process depend on effects of the
+coefficients, which may saturate. The hyperparameters, theta, have vague priors. The
+predicted mean is that of their *mode*, the maximum a posteriori. Standard errors are
+averaged over draws around it, by Laplace's approximation with importance weights
+(Rasmussen and Williams 2006, chapters 2, 3.4 and 5).
 
 Notation: ``n`` measured merges, ``m`` others, ``d`` coefficients, ``U`` (., d)
 coefficients scaled to [-1/2, 1/2] by the bounds of the search, ``W`` (., d) their
@@ -219,7 +219,6 @@ class Posterior:
         self._L = _cholesky_with_jitter(self.covariance.matrix)
         self.alpha: FloatArray = _solve(self._L, z)
 
-    @property
     def negative_log_likelihood(self) -> float:
         """Return z' alpha / 2 + log det K / 2: up to a constant."""
         half_log_det = np.log(self._L.diagonal()).sum()
@@ -228,32 +227,29 @@ class Posterior:
     def negative_log_likelihood_gradient(self) -> FloatArray:
         """Return the gradient of the negative log likelihood in theta; (6 + d,)."""
         # Equation 5.9.
-        grad_K = (self._K_inverse - np.outer(self.alpha, self.alpha)) / 2
+        grad_K = (self._K_inverse() - np.outer(self.alpha, self.alpha)) / 2
         return self.covariance.gradient(grad_K)
 
-    @property
     def _K_inverse(self) -> FloatArray:
         return _solve(self._L, np.eye(len(self.alpha)))
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean k alpha and standard deviation, noise-free, at U (m, d); (m,)."""
         k, features = self.covariance.cross(U)
-        terms_variance = ((features * self.theta.term_stddevs) ** 2).sum(axis=1)
-        prior_variance = terms_variance + self.theta.signal_variance
         v = solve_triangular(self._L, k.T, lower=True, check_finite=False)
+        prior_variance = self.covariance.prior_variance(features)
         variance = np.maximum(prior_variance - (v**2).sum(axis=0), 0)
         return k @ self.alpha, np.sqrt(variance)
 
     def leave_one_out(self) -> tuple[FloatArray, FloatArray]:
         """Predict each merge from the others: mean, variance with noise; (n,) each."""
-        variances = 1 / self._K_inverse.diagonal()  # equation 5.12
+        variances = 1 / self._K_inverse().diagonal()  # equation 5.12
         return self._z - self.alpha * variances, variances
 
 
 def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
     """Return the Cholesky factor of a covariance, with as little jitter as it needs."""
-    jitter = 0.0
-    largest = float(np.abs(K).max())
+    jitter, largest = 0.0, float(np.abs(K).max())
     while jitter <= largest and 0 < largest < np.inf:
         L, failed = dpotrf(K + jitter * np.eye(len(K)) if jitter else K, lower=True)
         if not failed:
@@ -307,6 +303,11 @@ class Covariance:
         correlation = _matern(_distances(W / self._length_scales, self._V))
         return quadratic + self._theta.signal_variance * correlation, features
 
+    def prior_variance(self, features: FloatArray) -> FloatArray:
+        """Return the variance without the data, where the features (m, t) are; (m,)."""
+        of_terms = ((features * self._stddevs) ** 2).sum(axis=1)
+        return np.asarray(of_terms + self._theta.signal_variance)
+
     def gradient(self, grad_K: FloatArray) -> FloatArray:
         """Return the gradient of a loss with respect to ``theta.vector``; (6 + d,).
 
@@ -335,12 +336,12 @@ class Covariance:
     def _grad_V(self, grad_K: FloatArray) -> FloatArray:
         """Return the gradient of the loss with respect to V; (n, d).
 
-        A distance r changes the kernel by -5/3 r (1 + s) exp(-s), where s is sqrt(5) r,
+        A distance r changes the kernel by -5/3 r (1 + x) exp(-x), where x is sqrt(5) r,
         and V_i changes the distance r_ij by (V_i - V_j) / r_ij: r cancels.
         """
-        s = _SQRT5 * self._distances
+        x = _SQRT5 * self._distances
         variance = self._theta.signal_variance
-        slopes = 5 / 3 * variance * grad_K * (1 + s) * np.exp(-s)
+        slopes = 5 / 3 * variance * grad_K * (1 + x) * np.exp(-x)
         # Row i: the sum over j of slopes_ij (V_j - V_i).
         sums = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
         return np.asarray(2 * sums)  # a pair of merges is in the matrix twice
@@ -356,8 +357,8 @@ def _distances(A: FloatArray, B: FloatArray) -> FloatArray:
 
 def _matern(distance: FloatArray) -> FloatArray:
     """Return the Matérn-5/2 kernel of variance 1 at distances in length scales."""
-    minus_s = -_SQRT5 * distance  # negated once: predictions spend their time here
-    return np.asarray((1 - minus_s + minus_s**2 / 3) * np.exp(minus_s))
+    minus_x = -_SQRT5 * distance  # negated once: predictions spend their time here
+    return np.asarray((1 - minus_x + minus_x**2 / 3) * np.exp(minus_x))
 
 
 def _effect(U: FloatArray, log_saturation: float) -> FloatArray:
@@ -376,7 +377,7 @@ def _effect(U: FloatArray, log_saturation: float) -> FloatArray:
 
 
 def _effect_derivative(U: FloatArray, log_saturation: float) -> FloatArray:
-    """Return the derivative of the effect, in the box, by log(a); (m, d)."""
+    """Return the derivative of the effect by log(a), where U is in the box; (m, d)."""
     a = math.exp(log_saturation)
     u = U + 0.5
     denominator = -math.expm1(-a)
@@ -459,7 +460,7 @@ class _Hyperposterior:
         vectors = np.clip(unbounded, lower.vector, upper.vector)
         thetas = [Hyperparameters.from_vector(vector) for vector in vectors]
         draws = [Posterior(self.data, self.z, theta) for theta in thetas]
-        log_likelihoods = np.array([-one.negative_log_likelihood for one in draws])
+        log_likelihoods = np.array([-one.negative_log_likelihood() for one in draws])
         deviations = (vectors - self.prior_mean.vector) / self.prior_stddev.vector
         log_priors = -(deviations**2).sum(axis=1) / 2
         log_proposals = -(normals**2).sum(axis=1) / 2  # of the density drawn from
@@ -473,7 +474,7 @@ class _Hyperposterior:
         posterior = Posterior(self.data, self.z, Hyperparameters.from_vector(vector))
         prior_stddev = self.prior_stddev.vector
         deviation = (vector - self.prior_mean.vector) / prior_stddev
-        loss = posterior.negative_log_likelihood + deviation @ deviation / 2
+        loss = posterior.negative_log_likelihood() + deviation @ deviation / 2
         gradient = posterior.negative_log_likelihood_gradient()
         return float(loss), gradient + deviation / prior_stddev
 

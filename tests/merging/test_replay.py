@@ -164,5 +164,5 @@ def test_a_merge_that_a_method_cannot_make_is_a_measurement_that_failed(
     monkeypatch.setattr(merge_methods, "get", lambda _: method)
     replay = MethodReplay("multislerp", None, {"weight": {"a": 1.0}})
 
-    with pytest.raises(EvaluationError, match="multislerp has no merge here: the aver"):
+    with pytest.raises(EvaluationError, match="multislerp has no merge: the aver"):
         replay.write([1.0], torch.zeros(1))

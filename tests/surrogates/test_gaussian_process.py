@@ -56,7 +56,7 @@ def test_mean_deviation_and_probability_are_those_of_normal_distributions() -> N
     np.testing.assert_allclose(mean, slopes @ z, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(deviation**2, variance.diagonal(), rtol=1e-6)
     constant = len(z) / 2 * np.log(2 * np.pi)
-    likelihood = -found.negative_log_likelihood - constant
+    likelihood = -found.negative_log_likelihood() - constant
     expected = multivariate_normal(cov=K).logpdf(z)
     assert likelihood == pytest.approx(expected, rel=1e-7)
 
