@@ -56,7 +56,7 @@ def measure(
     foretold: Mapping[MergeKey, Readings] = {},
     report: Callable[[Progress], None] = measuring,
 ) -> None:
-    """Measure every task at every candidate, unless the log has it already.
+    """Measure every task at every candidate, unless the log has it for this purpose.
 
     Points of the front are measured here; an import does not suffice. A checkpoint is
     measured even if its merge was. Predictions that are ``foretold`` are logged, too.
@@ -66,7 +66,9 @@ def measure(
     usable = (e for e in matching(study, log) if e.error is None)
     measured = [e for e in usable if e.role != "imported"]
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
-    missing = _with_references(study, evaluate, missing_of(study, candidates, log))
+    # A search fits what it asks for, and nothing that was measured to judge it.
+    known = [e for e in log if not is_assessed(e)] if foretold else log
+    missing = _with_references(study, evaluate, missing_of(study, candidates, known))
     merge: Mapping[str, float] | None = None
     subsets: Mapping[str, Subset | None] = {}
     for index, (role, coefficients, task) in enumerate(missing):

@@ -73,6 +73,8 @@ def next_round(
     if not rounds:
         return design(study, known)
     wanted = study.wanted_evaluations
+    if study.search.refines and (again := _failed_before(study, rounds, known)):
+        return again
     if not study.search.refines or n_spent(study, rounds, known) >= wanted:
         return []
     if surrogates:
@@ -82,6 +84,19 @@ def next_round(
     rng = np.random.default_rng(study.search.seed)
     points = make_design(study.search.design, len(X) + 1, study.box, X, rng)
     return [("design", study.rounded(points[-1]))]
+
+
+def _failed_before(
+    study: Study, rounds: Rounds, known: Sequence[Evaluation]
+) -> list[Candidate]:
+    """Return a merge of the log that failed and that this search has not asked for."""
+    asked = {merge_key(c) for planned in rounds for _, c in planned}
+    errors = (e for e in known if e.error and e.role != "front")
+    failed = {e.key[0]: e.coefficients for e in errors if e.key[0] not in asked}
+    is_inside = study.contains(study.vectors(failed.values()))
+    again = [*itertools.compress(failed.values(), is_inside)]
+    is_spent = len(asked) >= study.wanted_evaluations
+    return [] if is_spent else [("design", merge) for merge in again[:1]]
 
 
 def _tried(study: Study, rounds: Rounds, known: Sequence[Evaluation]) -> FloatArray:

@@ -102,9 +102,8 @@ def test_a_search_measures_no_more_than_it_is_allowed_and_inspect_says(
         run(study, folder, evaluate)
 
         most = forecast(study)
-        assert (
-            len(merges("anchor", "design", "refinement", folder=folder)) <= evaluations
-        )
+        searched = merges("anchor", "design", "refinement", folder=folder)
+        assert len(searched) <= evaluations
         assert len(merges("front", folder=folder)) <= remeasure + 1
         assert len(evaluate.calls) == len(set(evaluate.calls)) <= most.measurements
         assert most.searched == evaluations
@@ -165,8 +164,7 @@ def test_a_search_that_goes_on_keeps_its_measurements_and_makes_none_twice() -> 
 
     assert lines_of(Path())[: len(before)] == before
     assert len(evaluate.calls) == len(set(evaluate.calls))
-    searched = merges("anchor", "design", "refinement")
-    assert 7 < len(searched) <= 10
+    assert 7 < len(merges("anchor", "design", "refinement")) <= 10
     assert {s.quality.n for s in result.surrogates.values()} == {len(merges())}
     # And once more nothing changes.
     whole = Path("front.json").read_bytes()
@@ -242,8 +240,7 @@ def test_a_failure_in_any_round_stops_nothing(
     assert {t: s.quality.n for t, s in result.surrogates.items()} == {
         t: n - (t == failed.task) for t in study.tasks
     }
-    searched = merges("anchor", "design", "refinement")
-    assert len(searched) <= 11
+    assert len(merges("anchor", "design", "refinement")) <= 11
     front = front_of()
     recommended = [front.points[i] for i in front.recommended]
     assert all(point.is_measured(*study.tasks) for point in recommended)
@@ -267,6 +264,36 @@ def test_a_merge_that_fails_again_moves_nothing() -> None:
 
     assert len(again.calls) == 1
     assert Path("front.json").read_bytes() == before
+
+
+def test_merges_of_an_outage_are_all_tried_again() -> None:
+    asked = Recorder(rippled)
+
+    def until_design(c: Mapping[str, float], task: str) -> Measurement:
+        measured = asked(c, task)
+        return measured if len(asked.calls) <= 16 else broken()
+
+    run(study_of(remeasure=0), Path(), until_design)
+    failed = {e.key for e in logged() if e.failed and e.role == "refinement"}
+    assert len(failed) > 2
+    run(study_of(evaluations=9, remeasure=0), Path(), rippled)
+    assert len(failed & {e.key for e in logged() if not e.failed}) == 2
+    again = Recorder(rippled)
+    run(study_of(remeasure=0), Path(), again)
+
+    assert failed <= {e.key for e in logged() if not e.failed}
+    assert all(again.calls.count(call) == 1 for call in again.calls)
+
+
+def test_a_chosen_merge_that_was_judged_before_is_fitted(whole: Path) -> None:
+    lines = [e for e in logged(whole) if e.role != "front"]
+    judged = [changed(e, foretold=None) for e in logged(whole) if e.role == "front"]
+    log = "".join(f"{e.model_dump_json()}\n" for e in [*lines, *judged])
+    Path("evaluations.jsonl").write_text(log)
+
+    run(study_of(), Path(), rippled)
+
+    assert front_of().tasks == front_of(whole).tasks
 
 
 def test_choices_within_limits_that_were_measured_are_points_of_the_front() -> None:
