@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import importlib
 import io
+import re
 import shlex
 import sys
 
@@ -57,8 +58,8 @@ class _LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for text in args:
             # Python reads bytes that are no UTF-8 as lone surrogates.
-            if any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise click.UsageError(f"{text!a} is no Unicode; rename the file")
+            if re.search(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]", text):
+                raise click.UsageError(f"{text!a} is not printable; rename the file")
         ctx.meta[_TYPED] = [*args]
         return super().parse_args(ctx, args)
 

@@ -190,9 +190,11 @@ def parse_recipe(text: str) -> dict[str, Any]:
         tokens = [*yaml.scan(text)]
         if any(isinstance(token, yaml.AliasToken | yaml.TagToken) for token in tokens):
             raise ValueError("an alias or tag in it stands for something else")
-        plain = [t for t in tokens if isinstance(t, yaml.ScalarToken) and t.plain]
-        if any(token.value.count(":") > _MOST_COLONS for token in plain):
+        scalars = [t for t in tokens if isinstance(t, yaml.ScalarToken)]
+        if any(t.plain and t.value.count(":") > _MOST_COLONS for t in scalars):
             raise ValueError("a text in it would be read as a huge number")
+        if any(re.search("[\0\ud800-\udfff]", t.value) for t in scalars):
+            raise ValueError("a text in it holds what no file name can")
         found = yaml.safe_load(text)
         json.dumps(found, default=str, skipkeys=True)  # ValueError for a huge number
     except yaml.YAMLError as error:

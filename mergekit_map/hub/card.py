@@ -244,7 +244,7 @@ def read_card(folder: Path) -> ModelCard:
     path = folder / CARD
     try:
         return ModelCard(read_whole(path, LARGEST_JSON).decode("utf-8-sig"))
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+    except (OSError, *DAMAGES, yaml.YAMLError) as error:
         text = f"{path}, the model card, cannot be read: {error}; merge again"
         raise ArtifactError(text) from None
 
@@ -337,9 +337,9 @@ def parent_licences(
 
 def _local_licence(folder: Path, hub_id: str | None) -> Licence | None:
     card: Any = folder / "README.md" if folder.is_absolute() else None
-    if hub_id and not (card and card.exists()):
-        card = try_to_load_from_cache(hub_id, "README.md")
     try:
+        if hub_id and not (card and card.exists()):
+            card = try_to_load_from_cache(hub_id, "README.md")
         text = read_whole(Path(card), 1 << 20).decode("utf-8-sig")
         head = re.match(r"\s*---[ \t]*\r?\n(.*?)\n---[ \t\r]*(\n|$)", text, re.DOTALL)
         return read_licence(parse_recipe(head[1] if head else ""))

@@ -254,16 +254,16 @@ def _public_file(
         return PublicFile(name, yaml_text(names.config(config)).encode())
     if path.suffix != ".json" or name in VOCABULARIES:
         return PublicFile(name, path)
-    try:
-        content = json.loads(read_whole(path, LARGEST_JSON))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _unreadable(path, error) from None
 
     def public_origin(text: str, key: str) -> str:
         is_origin = key in _ORIGIN_KEYS and is_local(text)
         return names.reference(text) if is_origin else text
 
-    public = map_texts(content, public_origin)
+    try:
+        content = json.loads(read_whole(path, LARGEST_JSON))
+        public = map_texts(content, public_origin)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from None
     return PublicFile(name, path if public == content else _json(public, indent=2))
 
 

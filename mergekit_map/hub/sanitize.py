@@ -15,6 +15,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -190,8 +191,8 @@ def refuse_leaks(
     long = [text for text in texts if len(text) >= _MIN_SECRET_LENGTH]
     secret = re.compile(f"{_TOKEN}|{_any_of(long)}".encode())
     found = ((f.path, *at) for f in files for at in _leaks(f, names, secret))
-    if leaks := [f"{path}:{line}: {leak}" for path, line, leak in found]:
-        listing = "\n".join(leaks[:_MAX_LISTED])
+    leaks = (f"{path}:{line}: {leak}" for path, line, leak in found)
+    if listing := "\n".join(islice(leaks, _MAX_LISTED)):
         raise ArtifactError(
             "nothing was uploaded: no file may hold a path of this machine or a token, "
             f"but these do; remove them and push again:\n{listing}"

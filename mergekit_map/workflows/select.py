@@ -42,7 +42,7 @@ from mergekit_map.workflows.results import Selection
 
 _PATIENCE = 60  # seconds, for another process
 # Nothing else that a stranger has written there is copied.
-_COMMAND = r"^# Merge it with: mergekit-yaml .*?000\.yml'? ([\w ./=:+,~@%'\"#-]*)$"
+_COMMAND = r"^# Merge it with: mergekit-yaml .*?000\.yml'? ([\w .:#-]*)$"
 
 
 def select_point(
@@ -218,8 +218,9 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     lines = recipe_comments(front, index)
     if command := re.search(_COMMAND, text, re.MULTILINE):
         own = printable(shlex.quote(str(folder.recipe(index))))
-        trust = " --trust-remote-code"  # to be written by who trusts, not by a stranger
-        if trust in (options := command[1]):
-            options = f"{options.replace(trust, '')}  # add{trust}"
-        lines.append(f"Merge it with: mergekit-yaml {own} {options}")
+        trust = "--trust-remote-code"  # to be written by who trusts, not by a stranger
+        words = command[1].partition("  # add ")[0].split(" ")
+        if trust in command[1]:
+            words = [*(word for word in words if word != trust), f" # add {trust}"]
+        lines.append(f"Merge it with: mergekit-yaml {own} {' '.join(words)}")
     return yaml_text(config, lines)

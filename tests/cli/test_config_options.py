@@ -128,7 +128,8 @@ def test_mistakes_in_method_base_and_text_are_told_at_once() -> None:
 
 
 USAGE = {
-    "select run-\udcff": "is no Unicode; rename the file",
+    "select run-\udcff": "is not printable; rename the file",
+    "select run-\x1b[2J": "is not printable; rename the file",
     "run out": "--base, --text, --task); got only OUT",
     "inspect": "got neither",
     "inspect --model b --text fr.txt": "options: 'task_arithmetic' merges",
@@ -139,6 +140,8 @@ USAGE = {
     "run --base a --model b --text fr.txt --density 0.3 out": "drops no weights",
     "run fr.txt out --run-folder out/run": "must not be OUT, nor lie inside it",
     "init": "[PLAIN] CONFIG was expected",
+    "init --base a --model a --model b --text fr.txt c.yml": "--model a is the base",
+    "init --base a --model b --text fr.txt --text fr=fr.txt c.yml": "fr is given twice",
     "init plain.yml new.yml --base a": "--base: plain.yml says this already",
     "init fr.txt --base a --model b": "fr.txt exists already and is left as it is",
 }
