@@ -126,8 +126,8 @@ def with_confirmation(
     study: Study, front: Front, run: RunFolder, log: Iterable[Evaluation]
 ) -> Front:
     """Add the measurements on held-out documents to a front."""
-    labels = {
-        (a.linear.merge if a.linear else study.merge, merge_key(a.logged)): a.label
+    anchors = {
+        (a.linear.merge if a.linear else study.merge, merge_key(a.logged)): a
         for a in front.anchors
     }
     held_out = [e for e in log if e.role == "holdout" and not e.failed]
@@ -139,16 +139,19 @@ def with_confirmation(
         for key, by_task in by_merge(evaluations).items():
             coefficients = dict(next(iter(by_task.values())).coefficients)
             measured = {task: e.reading for task, e in by_task.items()}
-            label = labels.get((fingerprint, key))
             own = coefficients if fingerprint == study.merge else {}  # else on disk
-            merges.append(Merge(label=label, coefficients=own, measured=measured))
+            merge = Merge(coefficients=own, measured=measured)
+            if anchor := anchors.get((fingerprint, key)):
+                names = {"label": anchor.label, "linear": anchor.linear}
+                merge = merge.model_copy(update=names)
+            merges.append(merge)
             for task, of_merges in items.items():
                 answers = store.answers(coefficients, task)
                 reading = measured.get(task, UNKNOWN)
                 of_merges.append(itemise(answers) if agree(answers, reading) else None)
     # The chosen merge may be a reference point, too.
     chosen = study.merge, merge_key(front.chosen.coefficients)
-    choices = {(study.merge, k) for k in by_merge(known[study.merge])} - labels.keys()
+    choices = {(study.merge, k) for k in by_merge(known[study.merge])} - anchors.keys()
     current = {*study.definitions.values()}  # the same documents judged other searches
     known_recipes = {e.recipe for part in known.values() for e in part} - {None}
     others = {  # but for models that were renamed
@@ -159,7 +162,7 @@ def with_confirmation(
     others &= {e.merge for e in log if e.role == "front"}  # but for models on disk
     confirmation = HoldoutEvaluation(
         documents={e.task: e.n for e in known[study.merge]},
-        choices=len(choices) + (chosen in labels) + len(others),
+        choices=len(choices) + (chosen in anchors) + len(others),
         merges=tuple(merges),
         differences=differences_of(items),
     )

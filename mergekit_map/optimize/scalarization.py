@@ -25,6 +25,8 @@ from mergekit_map.surrogates.arrays import (
     FloatArray,
     IntArray,
     from_unit,
+    is_constant,
+    ranges,
     to_unit,
 )
 
@@ -124,16 +126,14 @@ def _best(score: FloatArray, scaled: FloatArray, allowed: BoolArray | None) -> i
 
 
 def varying_range(Y: FloatArray) -> FloatArray:
-    """Return the range of each task over Y (n, m); infinite if it is only rounding."""
-    width = np.ptp(Y, axis=0)
-    return np.where(width <= TIE * np.abs(Y).max(axis=0), np.inf, width)
+    """Return the range of each task over Y (n, m); infinite if it is constant."""
+    return np.where(is_constant(Y), np.inf, np.ptp(Y, axis=0))
 
 
 def _scale(Y: FloatArray) -> FloatArray:
     """Map each task's nadir to 0 and its ideal to 1; a constant task to 1."""
-    width = varying_range(Y)
     # At its ideal everywhere a task has no say in any comparison.
-    return np.where(np.isinf(width), 1.0, (Y - Y.min(axis=0)) / width)
+    return np.where(is_constant(Y), 1.0, (Y - Y.min(axis=0)) / ranges(Y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,14 +164,12 @@ def scalarized_optimum(
     """
     Y = predict(X)
     worst = Y.min(axis=0)
-    varying = varying_range(Y)
-    is_constant = np.isinf(varying)
-    width = np.where(is_constant, 1.0, varying)
+    width, constant = ranges(Y), is_constant(Y)
     limits = (scalarization.lower - worst) / width
 
     def scaled(U: FloatArray) -> FloatArray:
         S = (predict(from_unit(U, bounds)) - worst) / width
-        return np.where(is_constant & ~np.isfinite(limits), 1.0, S)
+        return np.where(constant & ~np.isfinite(limits), 1.0, S)
 
     def score(U: FloatArray) -> FloatArray:
         S = scaled(U)

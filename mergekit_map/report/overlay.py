@@ -32,7 +32,7 @@ from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import merge_key
 from mergekit_map.results.surrogates import FinishedSearch, read_finished
-from mergekit_map.surrogates.arrays import FloatArray, ranges
+from mergekit_map.surrogates.arrays import FloatArray, is_constant, ranges
 from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.utils.text import listed
 
@@ -78,7 +78,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
             }
             for name, run, merges in zip(names, runs, measured, strict=True)
         ],
-        "references": _references(runs, tasks, names),
+        "references": list(_references(runs, tasks, names)),
         "volumes": _hypervolumes(runs, tasks, measured),
         "page_by": {"mergekit-map": __version__},
     }
@@ -127,7 +127,8 @@ def _measured_merges(run: FinishedSearch, tasks: Sequence[str]) -> list[Merge]:
             "continue its search"
         )
     # A point that is a reference point is listed as that one.
-    return list({merge_key(merge.logged): merge for merge in measured}.values())
+    found = {merge_key(merge.coefficients) or merge.label: merge for merge in measured}
+    return list(found.values())
 
 
 def _merge(front: Front, merge: Merge, tasks: Sequence[str]) -> dict[str, object]:
@@ -141,35 +142,28 @@ def _merge(front: Front, merge: Merge, tasks: Sequence[str]) -> dict[str, object
 
 def _references(
     runs: Sequence[FinishedSearch], tasks: Sequence[str], names: Sequence[str]
-) -> list[dict[str, object]]:
-    """List base, parents and soup of all searches, each model once.
+) -> Iterator[dict[str, object]]:
+    """Yield base, parents and soup of all searches, each model once.
 
     A model with other values than the first one of its name is another model. It is
     listed with the name of its search.
     """
     first_values: dict[str, list[float]] = {}  # by label
-    content: list[dict[str, object]] = []
     for name, run in zip(names, runs, strict=True):
         for anchor in run.front.anchors:
             if not anchor.is_measured(*tasks):
                 continue
             label = anchor.label or ""
             values = [anchor.measured[task].value or 0.0 for task in tasks]
-            if label not in first_values:
-                first_values[label] = values
-            elif np.allclose(values, first_values[label], rtol=_ROUNDING, atol=0):
-                continue
-            else:
-                label = f"{label} ({name})"
-            content.append(
-                {
-                    "label": label,
+            first = first_values.setdefault(label, values)
+            is_other = not np.allclose(values, first, rtol=_ROUNDING, atol=0)
+            if values is first or is_other:
+                yield {
+                    "label": f"{label} ({name})" if is_other else label,
                     "kind": reference_kind(anchor.label),
                     "coefficients": [],
                     "measured": estimates(anchor.measured[task] for task in tasks),
                 }
-            )
-    return content
 
 
 def _hypervolumes(
@@ -177,11 +171,10 @@ def _hypervolumes(
     tasks: Sequence[str],
     measured: Sequence[Sequence[Merge]],
 ) -> list[dict[str, float]]:
-    signs = np.array([runs[0].front.metrics[task].sign for task in tasks])
     fronts: list[FloatArray] = []  # (k, m) each
-    for merges in measured:
-        values = [[merge.measured[task].value for task in tasks] for merge in merges]
-        fronts.append(signs * np.array(values, np.float64))
+    for run, merges in zip(runs, measured, strict=True):
+        columns = [[*run.front.tasks].index(task) for task in tasks]
+        fronts.append(run.front.utilities(merges, "measured")[:, columns])
     nadir, width = joint_box(fronts)
     # After scaling, the box goes from _BELOW_NADIR to 1 on each task.
     box: float = (1 - _BELOW_NADIR) ** len(tasks)
@@ -194,6 +187,6 @@ def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     Y = np.vstack(fronts)
     front = Y[non_dominated(Y)]
     # Where all points of the front have the same value, the range is of all merges.
-    is_flat = np.ptp(front, axis=0) <= 0
+    is_flat = is_constant(front)
     nadir = np.where(is_flat, Y.min(axis=0), front.min(axis=0))
     return nadir, np.where(is_flat, ranges(Y), ranges(front))

@@ -244,7 +244,8 @@ class HoldoutEvaluation(Frozen):
         """Return the index of a merge, by its label or else by its coefficients."""
         for index, merge in enumerate(self.merges):
             named = merge.label == wanted.label is not None
-            if named or merge.coefficients == wanted.coefficients != {}:
+            same_kind = (merge.linear is None) == (wanted.linear is None)
+            if named or (same_kind and merge.logged == wanted.logged != {}):
                 return index
         return None
 

@@ -239,8 +239,11 @@ def _best_of_box(
     optimum = scalarized_optimum(utilities, front.axis_bounds, X, scalarization)
     if optimum is None:
         return None
+    coefficients = merge_at(front, optimum)
+    if any(m.coefficients == coefficients for m in (*front.anchors, *front.merges)):
+        return None  # it was tried
     return Merge(
-        coefficients=merge_at(front, optimum),
+        coefficients=coefficients,
         predicted=predict(surrogates, optimum[None])[0],
         measured=dict.fromkeys(front.tasks, UNKNOWN),
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 IntArray: TypeAlias = NDArray[np.int_]
-_ROUNDING = 1e-12  # of a weight of about 1, after a few operations
+_ROUNDING = 1e-12  # relative, after a few operations
 
 
 def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:
@@ -19,9 +19,13 @@ def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:
 
 
 def ranges(Y: FloatArray) -> FloatArray:
-    """Return the range of each column of Y (n, m) as a unit; 1 where it is 0."""
-    width = np.ptp(Y, axis=0)
-    return np.where(width > 0, width, 1.0)
+    """Return the range of each column of Y (n, m) as a unit; 1 where it is constant."""
+    return np.where(is_constant(Y), 1.0, np.ptp(Y, axis=0))
+
+
+def is_constant(Y: FloatArray) -> BoolArray:
+    """Return which columns of Y (n, m) differ by rounding alone; (m,)."""
+    return np.asarray(np.ptp(Y, axis=0) <= _ROUNDING * np.abs(Y).max(axis=0))
 
 
 def from_unit(U: FloatArray, bounds: FloatArray) -> FloatArray:

@@ -166,8 +166,8 @@ def _check_identified(X: FloatArray, features: FloatArray) -> None:
         raise DesignError(
             f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
             "parameters: the design is degenerate (weights that sum to 1, a fixed "
-            "coefficient, two levels per coefficient) and more merges of the same "
-            "kind will not help; free the coefficient or leave it out of the search"
+            "coefficient, one with two levels), and more such merges do not help; free "
+            "or leave out the coefficient, or allow more evaluations than are imported"
         )
 
 
