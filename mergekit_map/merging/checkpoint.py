@@ -147,7 +147,7 @@ def _correct_config(folder: Path, options: MergeOptions, *, resized: bool) -> No
     tensors = itertools.chain(*map(read_headers, folder.glob("*.safetensors")))
     if "lm_head.weight" in tensors:
         full = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust)
-        if full.tie_word_embeddings:
+        if getattr(full, "tie_word_embeddings", False):
             config["tie_word_embeddings"] = False
     if resized and config.get("text_config") and "vocab_size" in config:
         text = {**config["text_config"], "vocab_size": config["vocab_size"]}

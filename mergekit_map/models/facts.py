@@ -148,7 +148,7 @@ def read_facts(
     if is_other or kind.endswith(_OTHER_HEADS):
         cause = f"it is a {kind}, which is no causal language model"
         advice = "take the language model that it was trained from"
-        findings.append(Finding("head", "error", cause, advice))
+        return None, [*findings, Finding("head", "error", cause, advice)]
     unread = frozenset(finding.code for finding in findings)
     return ModelFacts(name, files, config, tokenizer, headers or {}, unread), findings
 
@@ -178,9 +178,10 @@ def _read_config(
 
 
 def _refuse_layers(config: Settings, most: int, path: Path) -> None:
-    """Refuse more layers or experts than tensors, before anything is made of each."""
+    """Refuse more layers than tensors, or too many experts, which may share tensors."""
     for key, count in _flat(config):
-        limit = _MOST_LABELS if key.endswith("labels") else most
+        limit = max(most, _MOST_LAYERS) if key.endswith("experts") else most
+        limit = _MOST_LABELS if key.endswith("labels") else limit
         counted = _LAYERS.search(key) and isinstance(count, int | float)
         if counted and not count <= limit:
             raise MergeError(

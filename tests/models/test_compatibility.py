@@ -92,7 +92,7 @@ def test_a_head_that_no_language_model_has_is_an_error(family: dict[str, Path]) 
         _, findings = read_facts(find_model(str(judge)), "judge", MergeOptions())
         assert "head" in {finding.code for finding in findings}
     gpt2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 3}
-    edit_config(**gpt2, num_hidden_layers="gone")(judge)
+    edit_config(**gpt2, num_hidden_layers="gone", num_local_experts=300)(judge)
     facts, _ = read_facts(find_model(str(judge)), "judge", MergeOptions())
     assert facts.setting("num_hidden_layers") == 3
 
