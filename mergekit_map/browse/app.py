@@ -61,12 +61,11 @@ class Browser(App[ExitAction]):
     .beside #about { height: 1fr; max-height: 100%; width: 1fr; }
     """
 
-    def __init__(self, folder: RunFolder, view: View, name: str) -> None:
-        """Create the program for a view of a run folder, and the search's name."""
+    def __init__(self, folder: RunFolder, view: View) -> None:
         super().__init__()
         self.run_folder = folder
         self.view = view
-        self._run_name = printable(name)
+        self._run_name = printable(folder.path.resolve().name)
 
     def compose(self) -> ComposeResult:
         """Lay out list, point, and lines above and below them."""

@@ -14,7 +14,7 @@ from textual.widgets import DataTable
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.answer import answer, gain_table, sample
-from mergekit_map.results.front import Front, Merge, Reading
+from mergekit_map.results.front import KINDS, Front, Merge, Reading
 from mergekit_map.results.gains import gains
 
 _NARROWEST = 11  # width of a column, ~-1.235e-05; a list of more tasks is scrolled
@@ -55,17 +55,14 @@ class View:
     @cached_property
     def order(self) -> list[int]:
         """List the points: the best on the task first, or along the front."""
-        first = self.front.utilities(self.front.points, "predicted")[:, 0]
-        along: list[int] = np.argsort(first, kind="stable").tolist()
-        if (task := self.sorted_by) is None:
-            return along
-        metric = self.front.tasks[task].metric
-
-        def utility(index: int) -> float:
-            reading, _ = self.front.points[index].best_known(task)
-            return -np.inf if reading.value is None else metric.utility(reading.value)
-
-        return sorted(along, key=utility, reverse=True)
+        front = self.front
+        predicted, measured = (front.utilities(front.points, kind) for kind in KINDS)
+        order = np.argsort(predicted[:, 0], kind="stable")
+        if self.sorted_by is not None:
+            known = np.where(np.isnan(measured), predicted, measured)
+            column = known[order, [*front.tasks].index(self.sorted_by)]
+            order = order[np.argsort(-column, kind="stable")]  # unknown ones last
+        return [*order.tolist()]
 
 
 class FrontList(DataTable[Text]):

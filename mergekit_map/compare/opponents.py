@@ -20,13 +20,14 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from pymoo.algorithms.moo.moead import MOEAD
 from pymoo.algorithms.moo.nsga2 import NSGA2
 from pymoo.algorithms.moo.nsga3 import NSGA3
 from pymoo.algorithms.moo.sms import SMSEMOA
+from pymoo.core.algorithm import Algorithm
 from pymoo.core.problem import Problem
 from pymoo.optimize import minimize
 from pymoo.util.ref_dirs import get_reference_directions
@@ -35,9 +36,6 @@ from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.design import draw_sobol
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
-
-if TYPE_CHECKING:
-    from pymoo.core.algorithm import Algorithm
 
 PACKAGES = {"cma_es": "cma", "qlognehvi": "botorch", "optuna": "optuna"}
 # Of the Bayesian optimisation. Small, but what BoTorch's tutorials use is of this kind.

@@ -216,13 +216,11 @@ def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | 
     value. Without ``parts``, or with fewer than two items in one, there is one part.
     """
     names = np.array([""] * len(answers.ids) if parts is None else parts)
-    counts = np.unique(names, return_counts=True)[1]
     value = answers.mean
-    is_complete = len(names) == len(answers.ids) >= 2
-    if is_complete and min(counts) < 2:  # a part of a group may be left out
-        names[:] = ""
-    if not is_complete or not math.isfinite(value):
+    if not len(names) == len(answers.ids) >= 2 or not math.isfinite(value):
         return None
+    if min(np.unique(names, return_counts=True)[1]) < 2:
+        names[:] = ""  # as a part of a group may be left out
     values, weights = np.array(answers.values), np.array(answers.weights)
     residuals = np.empty_like(values)
     for name in np.unique(names):

@@ -20,7 +20,6 @@ from mergekit_map.utils.shutdown import at_end
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
 LARGEST_JSON = 1 << 28  # bytes of a file; the largest tokenizers have 1 << 25
-_BLOCK = 1 << 22  # bytes read at a time
 _LONGEST = 48  # letters of a name that the name of its partial file begins with
 temporary: set[Path] = set()  # files and folders to remove before the process ends
 
@@ -174,11 +173,8 @@ def sha256(data: bytes | str) -> str:
 
 def sha256_of_file(path: Path) -> str:
     """Hash a file, however large, to 64 hexadecimal digits."""
-    found = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(content: Any) -> str:

@@ -22,7 +22,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import (
     active_children,
@@ -33,7 +33,7 @@ from multiprocessing import (
     util,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError, first_line
 from mergekit_map.types import Measurement, MeasurementRequest
@@ -63,12 +63,8 @@ class Opening:
     threads_of_search: int  # with which ``merge`` writes, and a worker opens the models
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The measurement of a worker, or the error that one process would have raised."""
-
-    value: Measurement | None
-    error: Exception | None = None
+# The measurement of a worker, or the error that one process would have raised.
+Answer: TypeAlias = Measurement | Exception
 
 
 def packed(project: Project, count: int, threads: int | None = None) -> Opening:
@@ -189,31 +185,24 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         task = self._pending.pop(request, None) or PendingTask(request)
         task.arrived = None
         self._pending = {request: task, **self._pending}
-        if self._measured:
-            self._wait_for(task)
-        else:
-            with stage(f"opening the models in {self.count} workers, and measuring"):
-                self._wait_for(task)
+        text = f"opening the models in {self.count} workers, and measuring"
+        with nullcontext() if self._measured else stage(text):
+            self._collect()
+            while task.answer is None:
+                self._assign()
+                running = [s.future for s in self._slots if s.future is not None]
+                wait(running, _SECONDS_BETWEEN_CHECKS, "FIRST_COMPLETED")
+                check_interrupt()
+                self._collect()
         del self._pending[request]
-        assert task.answer is not None
-        if task.answer.error is not None:
-            raise task.answer.error
-        assert task.answer.value is not None
-        return task.answer.value
+        if isinstance(task.answer, Exception):
+            raise task.answer
+        return task.answer
 
     def close(self) -> None:
         """Collect finished measurements, and discard running ones."""
         self._collect()
         self._pending = {}
-
-    def _wait_for(self, task: PendingTask) -> None:
-        self._collect()
-        while task.answer is None:
-            self._assign()
-            running = [slot.future for slot in self._slots if slot.future is not None]
-            wait(running, _SECONDS_BETWEEN_CHECKS, "FIRST_COMPLETED")
-            check_interrupt()
-            self._collect()
 
     def _assign(self) -> None:
         assert self._opening is not None
@@ -245,15 +234,15 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 slot.handle.end()
                 slot.merge = None
                 self._retry(task, error)
-            if task.answer is None or task.answer.value is None:
+            if not isinstance(task.answer, Measurement):
                 continue
             self._measured = True
             # What is no number would not be found on record.
-            is_kept = math.isfinite(task.answer.value.value)
+            is_kept = math.isfinite(task.answer.value)
             is_pending = self._pending.get(task.request) is task
             if task.arrived is not None and is_kept and is_pending:
                 del self._pending[task.request]  # it was only announced
-                task.arrived(task.request, task.answer.value)
+                task.arrived(task.request, task.answer)
 
     def _retry(self, task: PendingTask, death: Exception) -> None:
         """Let another worker try a task at which one died; a second death is final."""
@@ -261,13 +250,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if task.deaths == _DEATHS:
             # Without any measurement so far, the failure may not be this task's.
             kind = EvaluationError if self._measured else MergeError
-            error = kind(
+            task.answer = kind(
                 f"task {task.request.task!r}: the worker that opened the models or "
                 "measured it died, and so did a second one; if memory is short, take "
                 "fewer workers or lower batch_size, else none, which shows why it "
                 f"dies; what was measured is kept ({first_line(death)})"
             )
-            task.answer = Answer(None, error)
 
 
 def process_pool(count: int) -> WorkerPool:
@@ -320,9 +308,6 @@ class WorkerProcess:
                 return self._executor.submit(answer, request)
             except BrokenProcessPool:  # it died while it had nothing to do
                 self.end()
-        return self._start(opening, request)
-
-    def _start(self, opening: Opening, request: MeasurementRequest) -> Future[Answer]:
         scratch = self._stack.enter_context(scratch_folder())
         environment = {**os.environ, "TMPDIR": str(scratch)}
         if self._gpus is not None:

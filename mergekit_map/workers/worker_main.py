@@ -36,13 +36,13 @@ def answer(opening: Opening, request: MeasurementRequest) -> Answer:
         with quiet():  # the main process does all output
             if not _OPENED:
                 _OPENED.append(_open(opening))
-            return Answer(_OPENED[0].measure(request))
+            return _OPENED[0].measure(request)
     except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
         if isinstance(failure, MapError):
-            return Answer(None, failure)
+            return failure
         # Errors of other libraries may be none that can be sent.
         kind = MergeError if isinstance(failure, OSError) else RuntimeError
-        return Answer(None, kind(in_words(failure)))
+        return kind(in_words(failure))
 
 
 def _open(opening: Opening) -> Worker:

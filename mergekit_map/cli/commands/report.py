@@ -55,14 +55,10 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     with slow_imports(f"reading {listed(map(str, runs))} and drawing"):
         from mergekit_map.report.overlay import write_fronts_report
         from mergekit_map.report.page import write_report
-        from mergekit_map.results.run_folder import RunFolder
 
-    if len(runs) == 1:
-        page = write_report(runs[0], out)
-        pictures = [str(RunFolder(runs[0]).picture)]
-    else:
-        page = write_fronts_report(runs, out)
-        pictures = []
+    is_one = len(runs) == 1
+    page = write_report(runs[0], out) if is_one else write_fronts_report(runs, out)
+    pictures = [str(runs[0] / "front.png")] if is_one else []
     click.echo(f"{page} ({bytes_in_words(page.stat().st_size)}): open it in a browser")
     for picture in pictures:
         click.echo(picture)

@@ -161,7 +161,7 @@ def browse(make_options: MakeOptions, run: Path, **models: Any) -> None:
     view = View.of(folder.read_front())
     with ExitStack() as stack:
         actions = _MergeAndChat(folder, make_options, stack, models)
-        while exit_action := Browser(folder, view, run.resolve().name).run():
+        while exit_action := Browser(folder, view).run():
             view = actions.perform(exit_action)
 
 

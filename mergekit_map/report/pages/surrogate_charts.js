@@ -22,10 +22,12 @@ const surrogateCharts = (() => {
 
   // Draw task t; a state has the `index` of the point that is shown.
   function draw(place, content, state, t) {
-    return DRAW[content.surfaces.kind](place, content, state, t);
+    const [traces, look] = DRAW[content.surfaces.kind](content, state, t, place.clientWidth);
+    return chart(place, traces, layout({ margin: MARGIN, showlegend: false, ...look }),
+      `Predictions of ${content.tasks[t].name}.`);
   }
 
-  function drawCurve(place, content, { index }, t) {
+  function drawCurve(content, { index }, t) {
     const c = colours();
     const { axes, nodes, value, stderr, points } = content.surfaces;
     const merges = measuredAt(content, t);
@@ -39,12 +41,10 @@ const surrogateCharts = (() => {
       },
       shownMark(c, points[index][0], content.points[index].predicted[t][0]),
     ];
-    const look = layout({ margin: MARGIN, showlegend: false,
-      xaxis: titled(shortLabel(axes[0])), yaxis: axis() });
-    return chart(place, traces, look, `Predictions of ${content.tasks[t].name}.`);
+    return [traces, { xaxis: titled(shortLabel(axes[0])), yaxis: axis() }];
   }
 
-  function drawContour(place, content, { index }, t) {
+  function drawContour(content, { index }, t) {
     const c = colours();
     const { axes, nodes, value, stderr, points } = content.surfaces;
     const merges = measuredAt(content, t);
@@ -85,23 +85,21 @@ const surrogateCharts = (() => {
       }),
       shownMark(c, ...points[index]),
     ];
-    const look = layout({ margin: MARGIN, showlegend: false,
-      xaxis: titled(shortLabel(axes[0]), { range: widened(nodes[0]), showgrid: false }),
-      yaxis: titled(shortLabel(axes[1]), { range: widened(nodes[1]), showgrid: false }) });
-    return chart(place, traces, look, `Predictions of ${content.tasks[t].name}.`);
+    const [xaxis, yaxis] = [0, 1].map((i) =>
+      titled(shortLabel(axes[i]), { range: widened(nodes[i]), showgrid: false }));
+    return [traces, { xaxis, yaxis }];
   }
 
-  function drawSlices(place, content, _, t) {
+  function drawSlices(content, _, t, width) {
     const c = colours();
     const { axes, nodes, value, stderr, points } = content.surfaces;
     const chosen = content.points[content.selected];
     const at = points[content.selected];
     const known = chosen.measured[t];
-    const fit = Math.floor(place.clientWidth / SLICE_WIDTH);
-    const columns = Math.max(1, Math.min(axes.length, fit));
+    const columns = Math.max(1, Math.min(axes.length, Math.floor(width / SLICE_WIDTH)));
     const rows = Math.ceil(axes.length / columns);
-    const look = layout({ margin: MARGIN, showlegend: false, height: 30 + 180 * rows,
-      grid: { rows, columns, pattern: "independent", xgap: 0.12, ygap: 0.35 } });
+    const look = { height: 30 + 180 * rows,
+      grid: { rows, columns, pattern: "independent", xgap: 0.12, ygap: 0.35 } };
     const traces = axes.flatMap((name, k) => {
       const suffix = k ? String(k + 1) : "";
       look[`xaxis${suffix}`] = titled(shortLabel(name, 20), { nticks: 5 });
@@ -117,7 +115,7 @@ const surrogateCharts = (() => {
         }),
       ].map((trace) => ({ ...trace, xaxis: `x${suffix}`, yaxis: `y${suffix}` }));
     });
-    return chart(place, traces, look, `Predictions of ${content.tasks[t].name}.`);
+    return [traces, look];
   }
 
   // Compare predictions, made before the measurement where there are such, with it.
