@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +19,6 @@ from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
-
-Call: TypeAlias = tuple[tuple[float, ...], str]  # coefficients, task
 
 LOSS = Metric(higher_is_better=False, lower=None, upper=None)
 IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
@@ -70,7 +68,7 @@ class Recorder:
 
     def __init__(self, answer: Evaluator) -> None:
         self.answer = answer
-        self.calls: list[Call] = []
+        self.calls: list[tuple[tuple[float, ...], str]] = []  # coefficients, task
 
     def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
         self.calls.append((tuple(coefficients.values()), task))

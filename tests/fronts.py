@@ -14,8 +14,7 @@ from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.utils.files import write_atomically
 
-Pair = tuple[float | None, float | None]  # value, standard error
-Row = Sequence[Pair]  # one per task
+Row = Sequence[tuple[float | None, float | None]]  # value and error, per task
 
 NOT_MEASURED: Row = [(None, None), (None, None)]
 MATH = {"direction": "maximize", "range": [0, 1], "unit": ""}

@@ -209,10 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._json({"files": files})
 
     def _validate(self, body: bytes) -> None:
-        text = json.loads(body)["content"]
-        match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
-        data = yaml.safe_load(match[1]) if match else {}
-        known = data.get("license", "mit") in LICENCES
+        files = {"README.md": json.loads(body)["content"].encode()}
+        card = Repository(private=True, files=files).card()
+        known = card.get("license", "mit") in LICENCES
         error = {"message": f'"license" must be one of {sorted(LICENCES)}'}
         content = {"errors": [] if known else [error], "warnings": []}
         self._json(content, 200 if known else 400)

@@ -165,10 +165,14 @@ CASES: dict[str, Change] = {
     r"text\.documents: nested measures every merge on all documents.* out": both(
         searching(strategy="nested"), put("map", "tasks", "text", "documents", 8)
     ),
-    r"other\.documents: some documents do not tell .* out": lambda config, folder: (
-        (folder / "whole.py").write_text("def f(model, tokenizer): return [1.0]"),
-        task(python="whole:f", direction="maximize", documents=8)(config, folder),
+    r"other\.documents: some documents do not tell .* out": task(
+        python="mine:one", direction="maximize", documents=8
     ),
+    r"tasks\.other: some documents do not tell .* out": both(
+        searching(strategy="nested", holdout=0.3),
+        task(python="mine:one", direction="maximize"),
+    ),
+    r"search\.holdout: .* or equal to 0\.99": searching(holdout=1.0),
     r"init config\.yml config-map\.yml": lambda c, _: c.pop("map"),
     r"limit: .* valid integer, or less than 1, got 1\.0": task(
         lm_eval="choices.yaml", metric="acc", limit=1.0
@@ -301,5 +305,4 @@ def test_a_metric_that_is_nan_everywhere(good: dict[str, Any]) -> None:
     good["map"]["tasks"]["nan"] = {"python": "mine:f", "direction": "maximize"}
 
     assert "task 'nan' cannot be measured" in search(good)
-    values = [line["value"] for line in lines("run")]
-    assert values.count(None) == 3
+    assert [line["value"] for line in lines("run")].count(None) == 3

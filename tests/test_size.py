@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 25_563, "tests": 19_280, "benchmarks": 9_907}
+MOST_LINES = {"mergekit_map": 25_562, "tests": 19_223, "benchmarks": 9_907}
 MOST_MODULES = 108
 
 

@@ -75,7 +75,7 @@ def press(
     view = front if isinstance(front, View) else View.of(front)
 
     async def look() -> Seen:
-        app = Browser(RunFolder(run), view, run.name)
+        app = Browser(RunFolder(run), view)
         async with app.run_test(size=size) as pilot:
             screens = [await settled(app, pilot)]
             for key in keys:
@@ -164,7 +164,7 @@ def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing(
     monkeypatch.setattr(Browser, "_save_choice", save)
 
     async def look() -> int:
-        app = Browser(RunFolder(Path("run")), View.of(front), "run")
+        app = Browser(RunFolder(Path("run")), View.of(front))
         async with app.run_test() as pilot:
             await pilot.press("s", "down", "down", "q")
             at = app.view.at

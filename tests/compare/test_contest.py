@@ -36,8 +36,6 @@ from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.fit import Surrogate
 from mergekit_map.types import Measurement
 
-SPEC = ComparisonSpec(budget=12, opponents=("nsga2",))
-
 
 @pytest.fixture
 def study() -> Study:
@@ -58,9 +56,10 @@ def contested(study: Study, evaluate: Evaluator) -> Contest:
     # Merges on the line between the two points: no other dominates them.
     start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
     front = [study.rounded(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
+    spec = ComparisonSpec(budget=12, opponents=("nsga2",))
     with open_log(RunFolder(Path())) as log:
         measure(study, next_round(study, [], []), evaluate, log)
-        return run_contest(study, front, SPEC, log, measuring(study, log, evaluate))
+        return run_contest(study, front, spec, log, measuring(study, log, evaluate))
 
 
 def fitted(study: Study) -> dict[str, Surrogate]:

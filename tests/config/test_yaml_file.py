@@ -59,8 +59,7 @@ def test_keys_are_text_and_exponents_make_numbers(tmp_path: Path) -> None:
 
     content = read(text, tmp_path).content
 
-    expected = {"no": 0.001, "3": "1e3", "true": "2020-01-01", "b": "1:30"}
-    assert content == expected
+    assert content == {"no": 0.001, "3": "1e3", "true": "2020-01-01", "b": "1:30"}
     assert read(yaml_text(content), tmp_path).content == content
 
 

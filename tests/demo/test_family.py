@@ -90,10 +90,8 @@ def test_all_problems_are_in_one_part_in_either_order_and_solved() -> None:
     assert not {*map(unordered, train)} & {*map(unordered, held_out)}
 
 
-def test_says_that_python_came_without_source(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
-    monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path)})
+def test_says_that_python_came_without_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(Path.cwd())})
 
     with pytest.raises(ArtifactError, match=r"holds 0 readable ones; use a Python"):
         read_corpus(np.random.default_rng(0), TINY.corpus)

@@ -15,8 +15,6 @@ import yaml
 from pages import ROOT, blocks
 from runs import write, write_texts
 
-NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
-
 
 class Stream(io.StringIO):
     """What a kernel writes to: no file, and no terminal."""
@@ -26,7 +24,7 @@ Stream.__module__ = "ipykernel.iostream"
 
 
 def sources() -> list[str]:
-    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    notebook = json.loads((ROOT / "docs/notebook.ipynb").read_text(encoding="utf-8"))
     codes = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert len(codes) > 5
     assert not any(cell["outputs"] or cell["execution_count"] for cell in codes)

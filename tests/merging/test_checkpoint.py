@@ -67,14 +67,12 @@ def classifiers(folder: Path, *, as_in_memory: bool) -> MergeSpace:
     return space_of(config("task_arithmetic", models))
 
 
-def test_a_classifier_keeps_its_head_and_what_is_measured_is_shipped(
-    tmp_path: Path,
-) -> None:
-    space = classifiers(tmp_path, as_in_memory=True)
+def test_a_classifier_keeps_its_head_and_what_is_measured_is_shipped() -> None:
+    space = classifiers(Path.cwd(), as_in_memory=True)
     coefficients = {"a": 0.3, "b": 0.7}
 
-    write_checkpoint(space.config(coefficients), tmp_path / "out", OF_IMAGES)
-    shipped, tokenizer = load_checkpoint(tmp_path / "out", OF_IMAGES)
+    write_checkpoint(space.config(coefficients), Path("out"), OF_IMAGES)
+    shipped, tokenizer = load_checkpoint(Path("out"), OF_IMAGES)
     with resident_merge(space, OF_IMAGES) as resident:
         resident.write(coefficients)
         measured = resident.model.state_dict()
@@ -142,10 +140,8 @@ def test_code_that_a_model_is_loaded_with_is_shipped(
     assert "auto_map" not in read(tmp_path / "native/config.json")
 
 
-def test_a_tensor_that_a_model_lacks_is_named(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    lacking = shutil.copytree(family["a"], tmp_path / "lacking")
+def test_a_tensor_that_a_model_lacks_is_named(family: dict[str, Path]) -> None:
+    lacking = shutil.copytree(family["a"], Path("lacking").resolve())
     edit_tensors(lambda tensors: tensors.pop("model.norm.weight"))(lacking)
     space = space_of(config("task_arithmetic", {**family, "a": lacking}))
 
@@ -155,9 +151,7 @@ def test_a_tensor_that_a_model_lacks_is_named(
 
 
 def test_tensors_that_mergekit_looked_for_are_merged_in_one_order(
-    make_half: Callable[..., dict[str, Path]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    make_half: Callable[..., dict[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = {"num_experts": 4, "num_experts_per_tok": 2}
     space = space_of(config("dare_linear", make_half("olmoe", kind="Olmoe", **some)))
@@ -165,11 +159,11 @@ def test_tensors_that_mergekit_looked_for_are_merged_in_one_order(
 
     def run_merge(merge: MergeConfiguration, _: str, options: MergeOptions) -> None:
         seen.append(get_architecture_info(merge, options))
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out/config.json").write_text("{}")
+        Path("out").mkdir()
+        Path("out/config.json").write_text("{}")
 
     monkeypatch.setattr(checkpoint, "run_merge", run_merge)
-    write_checkpoint(space.config(space.named([0.3, 0.7])), tmp_path / "out", OPTIONS)
+    write_checkpoint(space.config(space.named([0.3, 0.7])), Path("out"), OPTIONS)
 
     module = seen[0].modules["default"].architecture
     names = [weight.name for weight in module.definition.layer_templates.weights]

@@ -154,13 +154,10 @@ def test_of_equal_points_all_are_non_dominated_and_nan_is_dominated() -> None:
     assert non_dominated(Y[:1]).tolist() == [False]
 
 
-# The best place of each task; by symmetry the front is what lies between them.
-BEST = np.array([[0.8, 0.3, 0.5], [0.2, 0.7, 0.4], [0.5, 0.1, 0.9]])
-
-
 @pytest.mark.parametrize(("m", "d"), [(1, 2), (2, 2), (3, 3)])
 def test_no_point_of_a_sketch_is_dominated_and_the_best_are_in(m: int, d: int) -> None:
-    tasks, box = bowls(BEST[:m, :d]), np.array([[0.1, 0.7]] * d)
+    best = np.array([[0.8, 0.3, 0.5], [0.2, 0.7, 0.4], [0.5, 0.1, 0.9]])  # of each task
+    tasks, box = bowls(best[:m, :d]), np.array([[0.1, 0.7]] * d)
 
     front, inner = approximate_front(tasks, unit(d)), approximate_front(tasks, box)
 

@@ -16,8 +16,6 @@ from mergekit_map.optimize.scalarization import (
 BALANCED = np.array([[1.0, 0.0], [0.8, 0.8], [0.0, 1.0]])
 # Three points of a hollow front: no weighted sum is largest in the middle.
 HOLLOW = np.array([[1.0, 0.0], [0.4, 0.4], [0.0, 1.0]])
-
-
 CONSTANT = np.column_stack([BALANCED, [7.0, 7.0, 7.0]])
 # Sum 1 everywhere: (0.5, 0.5) is nearest to (1, 1), twice.
 TIES = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])

@@ -27,8 +27,7 @@ def test_bash_reads_the_scripts_and_all_options_are_those_of_the_command() -> No
     for path in FOLDER.iterdir():
         text = path.read_text(encoding="utf-8")
         for line in re.findall(r"mergekit-map search (.*)", text):
-            named = set(re.findall(r"--[\w-]+", line))
-            assert named <= known
+            assert set(re.findall(r"--[\w-]+", line)) <= known
 
 
 def test_ray_is_started_with_a_token_that_goes_with_the_job(tmp_path: Path) -> None:

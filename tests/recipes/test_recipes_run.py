@@ -176,8 +176,7 @@ def check_run(name: str, out: str, *options: str) -> Config:
 
     merged_by_stock(result.output, "stock")
     assert_same_weights(out, "stock")
-    log = lines(f"{out}.run")
-    assert not any(line.get("error") for line in log)
+    assert not any(line.get("error") for line in lines(f"{out}.run"))
     front = read(f"{out}.run/front.json")
     measured: Config = front["points"][front["selected"]]["measured"]
     assert all(reading["value"] is not None for reading in measured.values())

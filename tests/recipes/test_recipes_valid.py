@@ -121,9 +121,7 @@ def test_the_commands_of_a_header_are_accepted(
     (block,) = re.findall(r"^# Command:\n((?:#   .*\n)+)", text, re.M)
     commands = [shlex.split(line.removeprefix("#")) for line in block.splitlines()]
 
-    programs = [parse(words) for words in commands]
-
-    assert programs.count("mergekit-map run") == 1
+    assert [parse(words) for words in commands].count("mergekit-map run") == 1
     config = next(words[2] for words in commands if words[0] == "mergekit-map")
     assert config == path.name
 

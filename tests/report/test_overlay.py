@@ -79,9 +79,7 @@ def test_the_command_writes_one_page_and_touches_no_search(two: Path) -> None:
     before = [files_of(run) for run in runs]
     page = Path("both.html")
 
-    result = invoke("report", *runs, "--out", page)
-
-    assert f"{page} (" in result.output
+    assert f"{page} (" in invoke("report", *runs, "--out", page).output
     assert [files_of(run) for run in runs] == before
     (data,) = re.findall(r'id="content">(.*?)</script>', page.read_text(), re.DOTALL)
     assert json.loads(data)["name"] == "a and b"

@@ -242,10 +242,9 @@ TASKS = {
     "text": Metric(higher_is_better=True, lower=0, upper=1),
 }
 # From the best math to the best code; text is best between them.
-VALUES = np.array(
-    [[0.70, 2.8, 0.3], [0.65, 2.4, 0.5], [0.60, 2.2, 0.6], [0.50, 2.1, 0.4]]
+UTILITIES = np.array(
+    [[0.70, -2.8, 0.3], [0.65, -2.4, 0.5], [0.60, -2.2, 0.6], [0.50, -2.1, 0.4]]
 )
-UTILITIES = VALUES * [1, -1, 1]
 VALUES_OF = {
     "base": {"math": 0.22, "code": 4.9, "text": 0.4},  # neither is a single model
     "mathematician": {"math": 0.72, "code": 3.0},

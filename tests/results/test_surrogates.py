@@ -88,8 +88,7 @@ def test_a_log_that_nobody_measured_still_predicts_numbers(
     _, front, log = searched(evaluations=12)
     monkeypatch.setattr(surrogates, "_agree_with_front", lambda *_: True)
 
-    bent = [changed(e, **bend(i)) for i, e in enumerate(log)]
-    found = fit_again(front, bent)
+    found = fit_again(front, [changed(e, **bend(i)) for i, e in enumerate(log)])
     assert found.keys() == {*IDEAL}
     for surrogate in found.values():
         for numbers in (surrogate.predict(X), surrogate.stderr(X)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def measuring(function: Function = own_optimum) -> Recorder:
     return Recorder(lambda c, task: Measurement(function(c, task), None, 10))
 
 
-def study_of(names: str = NAMES, **search: Any) -> Study:
+def study_of(names: Sequence[str] = NAMES, **search: Any) -> Study:
     search = {"strategy": "nested", "evaluations": 8, "remeasure": 0, **search}
     return make_study(names, names, **search)
 
@@ -120,9 +120,7 @@ def test_measures_what_the_paper_counts() -> None:
 
 
 def test_a_model_may_have_the_name_of_a_pair() -> None:
-    names = ["a", "b", "pair-1"]
-    search = {"strategy": "nested", "evaluations": 8, "remeasure": 0}
-    study = make_study(names, names, order=["a", ["b", "pair-1"]], **search)
+    study = study_of(["a", "b", "pair-1"], order=["a", ["b", "pair-1"]])
 
     result = run(study, Path(), measuring(own_corner))
 
@@ -136,9 +134,8 @@ def test_models_of_closest_losses_are_paired() -> None:
         # The single model of the task leaves this share of the worst loss, 1.
         return 1 - (1 - ideal[task]) * c[task] * (2 - c[task])
 
-    study = study_of(surrogate="quadratic")
     metric = Metric(higher_is_better=False, lower=0.0, upper=None)
-    study = replace(study, tasks=dict.fromkeys(NAMES, metric))
+    study = study_of(surrogate="quadratic", metric=metric)
 
     result = run(study, Path(), measuring(evaluate))
 

@@ -276,8 +276,7 @@ def test_a_search_stays_within_its_budget(documents: Any, search: Search) -> Non
     # The clock of these models counts documents.
     spent = sum(models.counts)
     assert budget - 3 * len(METRICS) * SIZE < spent <= budget
-    roles = [e.role for e in logged()]
-    assert roles.count("front") >= len(METRICS)
+    assert [e.role for e in logged()].count("front") >= len(METRICS)
     assert search(study).asked == []
     assert not front_of().ending.trusted
 

@@ -260,14 +260,6 @@ def test_says_how_many_documents_the_function_was_asked_for(
         measure([0, 4, 9])
 
 
-# Computed before documents could be measured alone: the value is still the same one.
-IDENTITIES = {
-    "text": "924bf806ec01594c268d10bc9f1d2d7135c8366fdb4e30f2763a42ddf4d76416",
-    "choices": "3190691be826126c7c83f754c6c69c1693723c10d913dd5a51c4e9b6f2535832",
-    "own": "eee804f551aae84e9d230d75ea30a670f6f4d13b5c1f68663783311e5b21b065",
-}
-
-
 @pytest.mark.skipif(version("lm_eval") != "0.4.13", reason="lm-eval is in the hash")
 def test_tasks_have_the_identities_that_logs_know_them_by(bench: Bench) -> None:
     (bench.folder / "text.txt").write_text("the cat sat on the mat\n")
@@ -282,4 +274,9 @@ def test_tasks_have_the_identities_that_logs_know_them_by(bench: Bench) -> None:
 
     found = {name: bench.load(**keys).fingerprint for name, keys in specs.items()}
 
-    assert found == IDENTITIES
+    # Computed before documents could be measured alone: the value is still this one.
+    assert found == {
+        "text": "924bf806ec01594c268d10bc9f1d2d7135c8366fdb4e30f2763a42ddf4d76416",
+        "choices": "3190691be826126c7c83f754c6c69c1693723c10d913dd5a51c4e9b6f2535832",
+        "own": "eee804f551aae84e9d230d75ea30a670f6f4d13b5c1f68663783311e5b21b065",
+    }

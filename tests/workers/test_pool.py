@@ -259,9 +259,6 @@ def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> Non
         search(config, "run", workers)
 
 
-NOTHING = Opening(b"", [], [], 1, 1)
-
-
 class Exit:
     """A request that ends the process which reads it."""
 
@@ -271,12 +268,12 @@ class Exit:
 
 def test_a_worker_with_gpus_imports_nothing_from_the_working_directory() -> None:
     Path("weakref.py").write_text("open('ran', 'w').close()\n")
-    worker = WorkerProcess("0")
+    worker, nothing = WorkerProcess("0"), Opening(b"", [], [], 1, 1)
 
     # One that died while it had nothing to do is started anew.
     for _ in range(2):
         with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
-            worker.ask(NOTHING, Exit()).result()
+            worker.ask(nothing, Exit()).result()
 
     worker.end()
     assert not Path("ran").exists()

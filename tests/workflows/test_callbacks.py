@@ -17,8 +17,6 @@ from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
 from mergekit_map.workflows.callbacks import Callback, ProgressLine, reporting
 
-ROOT = Path(__file__).parents[2]
-
 
 def heard(callback: Mock, name: str) -> list[Any]:
     """List what a callback was told by one of its methods."""
@@ -102,7 +100,7 @@ def test_the_examples_log_every_measurement_and_what_was_chosen(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not {"wandb", "mlflow"} & {*sys.modules}
-    monkeypatch.syspath_prepend(ROOT / "recipes" / "callbacks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "recipes" / "callbacks")
     wandb, mlflow = Mock(summary={}), Mock()
 
     front = search(

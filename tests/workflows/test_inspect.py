@@ -238,12 +238,10 @@ def test_independent_causes_of_a_model_and_problems_of_the_file_are_all_named(
     assert content["plan"] is None
 
 
-def test_a_bad_base_does_not_hide_what_is_wrong_with_the_others(
-    base: Path, tmp_path: Path
-) -> None:
-    broken = tuned(base, tmp_path / "broken", 1)
+def test_a_bad_base_does_not_hide_what_is_wrong_with_the_others(base: Path) -> None:
+    broken = tuned(base, Path("broken").resolve(), 1)
     (broken / "config.json").unlink()
-    model = tuned(base, tmp_path / "a", 2)
+    model = tuned(base, Path("a").resolve(), 2)
     cut_short(model)
 
     content = inspected(configure(broken, [str(model)]))

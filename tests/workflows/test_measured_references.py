@@ -27,7 +27,6 @@ TEXTS = {
     "fr": "le chat est sur la table et le chien dort dans la cour de la maison " * 2,
     "de": "die katze liegt auf dem tisch und der hund schläft im hof des hauses " * 2,
 }
-METHODS = ("ties", "dare_ties")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +70,7 @@ def test_references_are_the_models_on_disk_for_every_method(
     parents: Mapping[str, Path],
 ) -> None:
     truth = on_disk(parents)
-    for method in METHODS:
+    for method in ("ties", "dare_ties"):
         write_search(parents, method)
         invoke("search", "config.yml", method)
         front = front_of(Path(method))
@@ -80,8 +79,7 @@ def test_references_are_the_models_on_disk_for_every_method(
         for anchor in front.anchors:
             assert values(anchor) == pytest.approx(truth[anchor.label or ""], rel=1e-6)
         # At weight 0 each of these methods is the base.
-        own = {a.label for a in front.anchors if a.coefficients}
-        assert own == {BASE}
+        assert {a.label for a in front.anchors if a.coefficients} == {BASE}
         corners = {merge.label: merge for merge in front.merges if merge.label}
         alone = next(label for label in corners if label.startswith("a alone, "))
         assert corners[alone].coefficients == {"a": 1.0, "de": 0.0}

@@ -177,9 +177,8 @@ def test_a_project_that_moved_as_a_whole_needs_no_option(
     first.rename(second)
     monkeypatch.chdir(second)
 
-    result = invoke("merge", "run", "out")
+    merged_by_stock(invoke("merge", "run", "out").output, "stock")
 
-    merged_by_stock(result.output, "stock")
     assert_same_weights("out", "stock")
     assert str(second / "models/base") in Path("run/recipe.yml").read_text()
 

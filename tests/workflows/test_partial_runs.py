@@ -38,6 +38,7 @@ def one(model, tokenizer):
 def two(model, tokenizer):
     return level(model, -1)
 """
+TWO = ("one", "two")
 
 
 @pytest.fixture
@@ -53,9 +54,6 @@ def stopped(family: dict[str, Path]) -> Any:
         Path("stop.txt").unlink()
 
     return make
-
-
-TWO = ("one", "two")
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -179,8 +177,7 @@ def test_a_search_beyond_a_finished_one_can_be_looked_at(stopped: Any) -> None:
     with pytest.raises(ArtifactError, match="is of an earlier search into this folder"):
         read_run("run")
     assert look_at(Path("run")) == Path("run")
-    front = read_run("run").front
-    assert front.unfinished.measured > 8
+    assert read_run("run").front.unfinished.measured > 8
 
 
 def test_no_point_is_merged_during_a_search_or_from_an_old_front(stopped: Any) -> None:
