@@ -25,7 +25,7 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.devices import Place, choose_place
 from mergekit_map.merging.recording import Recorded, open_recorded, record
-from mergekit_map.merging.replay import MethodReplay, Replay, tensor_bytes, with_tensors
+from mergekit_map.merging.replay import MethodReplay, Replay
 from mergekit_map.merging.space import MergeSpace, WeightTable
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
@@ -74,14 +74,13 @@ class ResidentMerge:
         Writing would convert the merge, so that another model were measured than the
         recipe's, or have no effect; neither raises an error.
         """
-        wrong = [
+        if wrong := [
             name
             for name, layout in self._layouts.items()
             if name not in targets
             or targets[name].is_meta
             or _layout(targets[name]) != layout
-        ]
-        if wrong:
+        ]:
             raise MergeError(
                 f"{len(wrong)} tensors of the model, {wrong[0]} among them, are "
                 "offloaded, or were removed or changed in dtype or shape since it was "
@@ -99,7 +98,7 @@ def _write(
     replay: Replay, weights: Sequence[float], target: Tensor, dtype: torch.dtype | None
 ) -> None:
     if target.device.type != "cpu":
-        replay = with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
+        replay = replay.with_tensors(lambda t: t.to(target.device, non_blocking=True))
     replay.write(weights, target)
     if dtype is not None:
         target.copy_(target.to(dtype))
@@ -146,9 +145,8 @@ def resident_merge(
             "another name or layout in the loaded model, so it cannot be merged in "
             "memory; set 'merge: disk' in the map block"
         )
-    device = torch.device(str(options.device))
-    n_bytes = sum(map(tensor_bytes, recorded.replays.values()))
-    place = choose_place(task_vectors, device, n_bytes)
+    n_bytes = sum(replay.n_bytes for replay in recorded.replays.values())
+    place = choose_place(task_vectors, torch.device(str(options.device)), n_bytes)
     replays = recorded.replays
     if place != "mapped":
         where = "onto the device" if place == "device" else "into memory"
@@ -174,7 +172,7 @@ def _placed(
         return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
 
     return {
-        name: with_tensors(replay, partial(move, targets[name].device))
+        name: replay.with_tensors(partial(move, targets[name].device))
         for name, replay in replays.items()
     }
 

@@ -36,13 +36,7 @@ from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.devices import recording_bytes
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.recipe import merge_identity, space_digest
-from mergekit_map.merging.replay import (
-    MethodReplay,
-    Replay,
-    TaskVectorReplay,
-    tensor_bytes,
-    with_tensors,
-)
+from mergekit_map.merging.replay import MethodReplay, Replay, TaskVectorReplay
 from mergekit_map.merging.space import MergeSpace, WeightTable, weight_table
 from mergekit_map.merging.validation import method_spec, settings_of
 from mergekit_map.models.references import referenced_models
@@ -170,8 +164,8 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
     def keep(name: str, replay: Replay) -> None:
         # A view would bring along all that it is a part of.
-        waiting[name] = with_tensors(replay, lambda t: t.contiguous().clone().cpu())
-        if sum(map(tensor_bytes, waiting.values())) >= _SHARD_BYTES:
+        waiting[name] = replay.with_tensors(lambda t: t.contiguous().clone().cpu())
+        if sum(kept.n_bytes for kept in waiting.values()) >= _SHARD_BYTES:
             flush()
 
     config = space.config(space.generic(GENERIC))

@@ -162,7 +162,7 @@ def test_a_merge_that_a_method_cannot_make_is_a_measurement_that_failed(
 ) -> None:
     method = Mock(side_effect=ValueError("the average is near zero"))
     monkeypatch.setattr(merge_methods, "get", lambda _: method)
-    replay = MethodReplay("multislerp", None, {"weight": {"a": 1.0}})
+    replay = MethodReplay("multislerp", TensorGroup(()), {"weight": {"a": 1.0}})
 
     with pytest.raises(EvaluationError, match="multislerp has no merge: the aver"):
         replay.write([1.0], torch.zeros(1))
