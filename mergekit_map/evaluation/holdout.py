@@ -41,7 +41,6 @@ class HoldoutSplit:
     name: str
     measure: PreparedTask
     apart: HeldOut
-    fingerprint: str
 
     def __call__(self, documents: Documents) -> Measurement:
         """Evaluate the model on all documents of the search, or some of them."""
@@ -71,7 +70,7 @@ class HoldoutSplit:
                     "leave 'holdout' out"
                 )
             size = self.apart.sizes[self.name] = len(answers.ids)
-        return self.apart.divide(self.fingerprint, size)
+        return self.apart.divide(size)
 
 
 class HeldOut:
@@ -82,8 +81,13 @@ class HeldOut:
         self._seed = seed
         self.sizes: dict[str, int] = {}  # of tasks that know theirs once measured
 
-    def divide(self, fingerprint: str, size: int) -> tuple[list[int], list[int]]:
-        """Draw the held-out documents, and return the others and them."""
+    def divide(self, size: int) -> tuple[list[int], list[int]]:
+        """Draw the held-out documents, and return the others and them.
+
+        They are at the same places of all tasks with as many documents, and nearly so
+        of others: two tasks may be metrics of one benchmark, and a document that judges
+        the search by one of them must not be seen by the other.
+        """
         count = max(_LEAST, round(self.share * size))
         if size - count < _LEAST:
             raise EvaluationError(
@@ -91,13 +95,13 @@ class HeldOut:
                 f"and at least {_LEAST} must be left to search with; give the task "
                 "more documents, or hold out fewer"
             )
-        rng = np.random.default_rng(int(digest([fingerprint, self._seed]), 16))
-        order = rng.permutation(size).tolist()
+        # A longer task has the same numbers at first.
+        order = np.random.default_rng(self._seed).random(size).argsort().tolist()
         return sorted(order[count:]), sorted(order[:count])
 
     def definition(self, whole: str, part: Literal["searched", "held out"]) -> str:
         """Return the digest of a part of a task, from that of the whole task."""
-        division = {"holdout": self.share, "seed": self._seed, "part": part}
+        division = {"holdout": self.share, "seed": self._seed, "places": part}
         return digest([whole, division])
 
 
@@ -154,15 +158,19 @@ def with_confirmation(
     choices = {(study.merge, k) for k in by_merge(known[study.merge])} - anchors.keys()
     current = {*study.definitions.values()}  # the same documents judged other searches
     known_recipes = {e.recipe for part in known.values() for e in part} - {None}
-    others = {  # but for models that were renamed
-        e.merge
+    earlier = {  # of other searches, but for models that were renamed
+        (e.merge, e.key[0])
         for e in held_out
         if e.definition in current and e.recipe not in known_recipes
-    } - known.keys()
-    others &= {e.merge for e in log if e.role == "front"}  # but for models on disk
+        if e.merge not in known
+    }
+    others = earlier - {(e.merge, e.key[0]) for e in log if e.role == "anchor"}
+    # A search that measured reference points alone there has chosen one.
+    searches = {e.merge for e in log if e.role == "front"} & {m for m, _ in earlier}
+    n_others = len(others) + len(searches - {merge for merge, _ in others})
     confirmation = HoldoutEvaluation(
         documents={e.task: e.n for e in known[study.merge]},
-        choices=len(choices) + (chosen in anchors) + len(others),
+        choices=len(choices) + (chosen in anchors) + n_others,
         merges=tuple(merges),
         differences=differences_of(items),
     )

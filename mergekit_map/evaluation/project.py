@@ -20,6 +20,7 @@ from mergekit_map.config.problems import (
     raise_problems,
 )
 from mergekit_map.config.schema import MapBlock, SearchSpec, named_code
+from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.config.yaml_file import (
     KeyPath,
     MergeConfig,
@@ -317,7 +318,7 @@ class Project:
         if (held_out := self.held_out) is None:
             return measures
         return {
-            name: HoldoutSplit(name, measure, held_out, self.tasks[name].fingerprint)
+            name: HoldoutSplit(name, measure, held_out)
             for name, measure in measures.items()
         }
 
@@ -347,7 +348,7 @@ class Project:
         """Return a digest of the task on all documents, and of a foreign engine."""
         task = self.tasks[name]
         backend = self.spec.backend
-        if backend is not None and self.spec.tasks[name].kind == "lm_eval":
+        if backend is not None and isinstance(self.spec.tasks[name], LmEvalTask):
             return digest([task.fingerprint, backend.model_dump()])
         chosen = self.engines.get(name)
         return chosen.definition(task) if chosen else task.fingerprint[:16]
@@ -421,8 +422,7 @@ def finished_project(
     start = manifest.directory if os.path.isdir(manifest.directory) else None
     project = load_project(
         folder.config, options, start, trust_run=trust_run, model_paths=model_paths
-    )
-    project = project.continuing(manifest)
+    ).continuing(manifest)
     refuse_changes(project, manifest)
     return project
 
