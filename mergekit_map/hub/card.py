@@ -133,7 +133,7 @@ def _result(
     task: str, spec: TaskSpec, value: float, pipeline: str, source: Source
 ) -> EvalResult:
     data, metric = _data_and_metric(spec)
-    dataset = data
+    dataset = re.sub(r"[^\w./-]", "-", data, flags=re.ASCII)  # as the Hub demands
     args: dict[str, Any] = {}
     if isinstance(spec, PerplexityTask):
         dataset = data if data == spec.perplexity.dataset else "own-text"
@@ -263,7 +263,7 @@ def renamed_card(
         text = text.replace(f"\n{_name_assignment(old)}\n", assignment)
     if data.get("eval_results"):
         data["model_name"] = name
-    if licence is not None:
+    if licence is not None and licence != read_licence(vars(data)):
         vars(data).update(licence.metadata())
     return _card(data, text)
 

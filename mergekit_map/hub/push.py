@@ -35,7 +35,6 @@ from mergekit_map.config.yaml_file import (
 )
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
 from mergekit_map.hub import card as cards
-from mergekit_map.hub.card import Licence, Licences
 from mergekit_map.hub.sanitize import (
     RUN_FOLDER,
     VOCABULARIES,
@@ -56,6 +55,7 @@ _LOADED_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "*config.json", "*.model"),
     *("adapter_model.*", "added_tokens.json", "chat_template.*", "merges.txt"),
     *("pytorch_model*", "special_tokens_map.json", "tokenizer.*", "vocab.*"),
+    *("emoji.json", "*.tiktoken"),
 )
 _OTHER_FILES = (
     *("README.md", "mergekit_config.yml", "LICENSE*", "NOTICE*"),
@@ -113,8 +113,8 @@ class Plan:
     files: Sequence[PublicFile]
     left_out: Sequence[str]  # of the checkpoint's folder
     deleted: Sequence[str]  # of the repository
-    licence: Licence | None  # None where no source has it
-    licences: Licences  # of the parents, by public name
+    licence: cards.Licence | None  # None where no source has it
+    licences: cards.Licences  # of the parents, by public name
 
 
 def open_hub(endpoint: str | None = None) -> HfApi:
@@ -161,8 +161,10 @@ def plan_push(
     with _hub_errors(api, options.repo):
         target = _find_target(api, options.repo)
         licences = cards.parent_licences(config, names, partial(_hub_licence, api))
-    known = cards.read_licence(vars(card.data)) or cards.common_licence(licences)
-    licence = Licence(options.licence) if options.licence else known
+    stated = card.data.get("license")
+    own = cards.read_licence(vars(card.data))
+    known = own if stated else cards.common_licence(licences)
+    licence = cards.Licence(options.licence) if options.licence else known
     renamed = cards.renamed_card(card, folder.resolve().name, target.repo_id, licence)
     if options.parents:
         renamed = cards.with_parents(renamed, config, names)
@@ -179,7 +181,8 @@ def plan_push(
         files=uploaded,
         left_out=left_out,
         deleted=sorted(stale),
-        licence=licence,
+        # Several, or "other" without a name, stay as the card has them.
+        licence=licence or (cards.Licence(str(stated)) if stated else None),
         licences=licences,
     )
 
@@ -256,8 +259,7 @@ def _public_file(
         return PublicFile(name, path)
 
     def public_origin(text: str, key: str) -> str:
-        is_origin = key in _ORIGIN_KEYS and is_local(text)
-        return names.reference(text) if is_origin else text
+        return names.reference(text) if key in _ORIGIN_KEYS and is_local(text) else text
 
     try:
         content = json.loads(read_whole(path, LARGEST_JSON))
@@ -330,7 +332,7 @@ def _find_target(api: HfApi | None, repo: str) -> Target:
     return Target(repo_id, url, bool(info.private), files, info.sha)
 
 
-def _hub_licence(api: HfApi | None, hub_id: str) -> Licence | None:
+def _hub_licence(api: HfApi | None, hub_id: str) -> cards.Licence | None:
     try:
         data = None if api is None else api.model_info(hub_id).card_data
     except errors.HfHubHTTPError:

@@ -81,7 +81,9 @@ def map_texts(value: Any, change: Callable[[str, str], str], key: str = "") -> A
 class PublicNames:
     """Public names of the models of a merge."""
 
-    names: Mapping[str, str]  # of a local model by its absolute path; Hub ids have a /
+    names: Mapping[
+        str, str
+    ]  # of a local model by its absolute path; Hub ids have / or @
     directory: str = "/"  # where relative paths of configurations start
     home: str = "/"
 
@@ -90,7 +92,8 @@ class PublicNames:
         path = self._absolute(ModelPart.parse(part).path)
         if path in self.names:
             name = ModelPart.parse(self.names[path]).path
-            return name if "/" in name else None
+            # Those of a snapshot in the Hub's cache have a revision.
+            return name if {"/", "@"} & {*self.names[path]} else None
         return None if is_local(path) else path
 
     def hub_parents(self, config: MergeConfig) -> list[str]:
@@ -149,9 +152,8 @@ def public_names(
     or by the name of the folder, each of one local model.
     """
     parts = [part for text in references for part in Reference.parse(text).parts]
-    paths = list(dict.fromkeys(part.path for part in parts if is_local(part.path)))
     names: dict[str, str] = {}
-    for path in paths:
+    for path in dict.fromkeys(part.path for part in parts if is_local(part.path)):
         if snapshot := _HUB_SNAPSHOT.fullmatch(path):
             names[path] = f"{snapshot[1].replace('--', '/')}@{snapshot[2]}"
         else:

@@ -25,11 +25,7 @@ from typing import Any, TypeAlias
 
 import huggingface_hub
 import torch
-from huggingface_hub.errors import (  # type: ignore[attr-defined]
-    HFValidationError,
-    HTTPError,  # of httpx or httpx2, whichever it uses
-    LocalEntryNotFoundError,
-)
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
 from mergekit_map.errors import ArtifactError, MergeError, alike, first_line
@@ -288,7 +284,7 @@ def _download(part: ModelPart, patterns: list[str], *, here: bool) -> Path:
             allow_patterns=patterns,
             local_files_only=here,
         )
-    except (HFValidationError, HTTPError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  # of any kind, by the Hub's client
         if place := getattr(error, "snapshot_path", None):
             return Path(place)  # offline, without files that no merge may need
         why = f"the Hub does not give it: {first_line(error)}"

@@ -191,6 +191,27 @@ def test_the_licence_is_that_of_the_parents_where_they_agree(
     assert plan.licence == (Licence(common) if common else None)
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        *("license: [apache-2.0, mit]", "license: other"),
+        "license: other\nlicense_name: a\nlicense_link: TERMS",
+    ],
+)
+def test_the_licence_of_the_card_stays(
+    folder: Path, hub: Hub, api: HfApi, own: str
+) -> None:
+    hub.repositories["x/two"] = Repository(False, {"README.md": b"---\nlicense: mit"})
+    card = folder / "README.md"
+    card.write_text(card.read_text().replace("---\n", f"---\n{own}\n", 1))
+
+    plan = planned(folder, api, licence=None)
+
+    assert plan.licence is not None  # so that it is uploaded
+    stated = yaml.safe_load(plan.card.split("---\n")[1])
+    assert yaml.safe_load(own).items() <= stated.items()
+
+
 def test_of_a_search_three_files_are_uploaded_with_the_merged_point_chosen(
     folder: Path, run: Path
 ) -> None:

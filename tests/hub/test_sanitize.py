@@ -19,12 +19,14 @@ from mergekit_map.hub.sanitize import (
 )
 
 SNAPSHOT = "/data/hub/models--org--tuned/snapshots/" + "a1" * 20
+NO_OWNER = "/data/hub/models--gpt2/snapshots/" + "b2" * 20
 
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> PublicNames:
     monkeypatch.setenv("HOME", "/root")
-    return public_names(["/data/m/base", "/old/base@main", "x/one", SNAPSHOT])
+    models = ["/data/m/base", "/old/base@main", "x/one", SNAPSHOT, NO_OWNER]
+    return public_names(models)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> PublicNames:
         ("/data/m/base@r1+/elsewhere/lora", "base@r1+lora", None),
         # A folder of the Hub's cache by repository and commit.
         (SNAPSHOT, f"org/tuned@{'a1' * 20}", "org/tuned"),
+        (NO_OWNER, f"gpt2@{'b2' * 20}", "gpt2"),
     ],
 )
 def test_models_have_public_names(

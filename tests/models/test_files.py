@@ -94,6 +94,10 @@ def test_a_hub_that_does_not_answer_is_an_error(
 
     with pytest.raises(MergeError, match="the Hub cannot be reached"):
         find_model("me/far", weights=False)
+    with monkeypatch.context() as broken:  # a proxy's page in the place of JSON
+        broken.setattr("huggingface_hub.snapshot_download", lambda *_, **__: int("<"))
+        with pytest.raises(MergeError, match="does not give it: invalid literal"):
+            find_model("me/far", weights=False)
     with pytest.raises(MergeError, match=r"does not give their headers: .*refused"):
         find_model("me/near", weights=False).headers()
     monkeypatch.setattr(HfApi, "repo_info", None)  # what is here is asked no more

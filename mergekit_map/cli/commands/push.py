@@ -139,8 +139,9 @@ def _show(plan: Plan) -> None:
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     licence = plan.licence or "none is set, give one with --license"
     _print(f"Licence: {licence}. Licences of the parents: {', '.join(parents)}.")
-    linked = [name for name in plan.licences if f"huggingface.co/{name})" in plan.card]
-    if local_models := [n for n in plan.licences if "/" not in n and n not in linked]:
+    links = {n: f"huggingface.co/{n.partition('@')[0]})" for n in plan.licences}
+    local = [name for name, link in links.items() if link not in plan.card]
+    if local_models := [name for name in local if "/" not in name]:
         _print("The card names these models without a Hub id. If they have one, add:")
     for name in local_models:
         _print(f"  --parent {shlex.quote(name)}=owner/name")
