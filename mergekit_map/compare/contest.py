@@ -89,7 +89,9 @@ class Contest:
 def own_merges(study: Study, log: Iterable[Evaluation]) -> list[Mapping[str, float]]:
     """List the merges that a search fits, imported ones among them."""
     fitted = filter(is_fitted, matching(study, log))
-    return list({e.key[0]: e.coefficients for e in fitted}.values())
+    merges = list({e.key[0]: e.coefficients for e in fitted}.values())
+    is_inside = study.contains(study.vectors(merges))
+    return [merge for merge, inside in zip(merges, is_inside, strict=True) if inside]
 
 
 def run_contest(

@@ -161,7 +161,9 @@ class Request:
                 limits[task] = Limit((1 - share) * base + share * best, source)
         return limits
 
-    def lower_bounds(self, limits: Mapping[str, Limit]) -> FloatArray:
+    def lower_bounds(
+        self, limits: Mapping[str, Limit], *, measured: bool = False
+    ) -> FloatArray:
         """Return the limits as utilities of tasks (m,), -inf where there is none.
 
         A prediction comes close to the best possible value, and never reaches it.
@@ -170,7 +172,7 @@ class Request:
         for task, metric in self.metrics.items():
             limit = metric.utility(limits[task].value) if task in limits else -np.inf
             worst, best = sorted(map(metric.utility, metric.bounds))
-            if limit == best:
+            if limit == best and not measured:
                 limit -= _AT_BEST * (best - worst if np.isfinite(worst) else 1.0)
             lower.append(limit)
         return np.array(lower)
@@ -273,7 +275,7 @@ def shortfall(front: Front, rows: IntArray) -> FloatArray:
     """Return how far measured merges are below the required values; (r, m)."""
     request = Request.of(front)
     Y = front.utilities([front.all_merges[row] for row in rows], "measured")
-    short = request.lower_bounds(request.required()) - Y
+    short = request.lower_bounds(request.required(), measured=True) - Y
     return np.where(short > TIE * np.abs(Y), short, 0.0)
 
 
@@ -318,7 +320,8 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
     kind: Kind = "measured" if measured else "predicted"
     request = Request.of(front)
     limits = request.required() if measured else request.limits()
-    short = request.lower_bounds(limits) - front.utilities([chosen], kind)[0]
+    lower = request.lower_bounds(limits, measured=measured)
+    short = lower - front.utilities([chosen], kind)[0]
     below, behind = short, np.full_like(short, -np.inf)
     if measured:
         below, behind = np.array(_excesses(front, np.array([front.selected])))[:, 0]

@@ -37,7 +37,7 @@ from mergekit_map.results.records import (
     unreadable,
 )
 from mergekit_map.types import Metric
-from mergekit_map.utils.files import read_whole, unwritable
+from mergekit_map.utils.files import digest, read_whole, unwritable
 
 _LOCK = ".mergekit-map.lock"  # tells folders of earlier versions from others
 _MOST_BYTES = 1 << 20  # of a recipe: models by the dozen, layer by layer
@@ -131,11 +131,17 @@ class RunFolder:
         """Read the plan of an unfinished search."""
         return read_record(self.plan, SearchPlan, "search under way")
 
+    @property
+    def plan_digest(self) -> str:
+        """Return the digest of the plan of an unfinished search."""
+        return digest([self.plan.read_bytes().decode(errors="replace")])
+
     def read_front(self) -> Front:
         """Read the front of a finished search, or the partial front of another."""
         self.read_manifest()
         front = read_record(self.front, Front, "front")
-        if self.unfinished and front.unfinished is None:
+        of = front.unfinished and front.unfinished.of.partition(" ")[0]
+        if self.unfinished and of != self.plan_digest:
             raise ArtifactError(
                 f"{self.front} is of an earlier search into this folder, and the new "
                 "one is not finished; type its command again to go on"

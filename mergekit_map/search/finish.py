@@ -262,7 +262,6 @@ def _merge(
     label: str | None = None,
     predicted: Readings | None = None,
 ) -> Merge:
-    """Collect what is known of a merge."""
     foretold = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
     prior = {task: foretold.get(task, UNKNOWN) for task in study.tasks}
     return Merge(
@@ -321,8 +320,7 @@ def read_partial_front(folder: RunFolder) -> Front | None:
         assert earlier.unfinished is not None
         if earlier.unfinished.of == of and not folder.choosing.exists():
             return None
-        as_planned = earlier.unfinished.of.split()[:1] == of.split()[:1]
-        if as_planned and earlier.select.index is None:  # else of another point now
+        if earlier.select.index is None:  # else of another point now
             wishes.insert(0, earlier.select)
     study, log = _study_of(plan), list(read_log(folder.log))
     try:

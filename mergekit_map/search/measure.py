@@ -236,9 +236,8 @@ def measured_at(
 
 def run_digests(folder: RunFolder) -> str:
     """Return the digests of what an unfinished search has planned, and measured."""
-    parts = [folder.plan.read_bytes()], whole_lines(folder.log)
-    texts = ([line.decode(errors="replace") for line in part] for part in parts)
-    return " ".join(map(digest, texts))
+    lines = [line.decode(errors="replace") for line in whole_lines(folder.log)]
+    return f"{folder.plan_digest} {digest(lines)}"
 
 
 def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:

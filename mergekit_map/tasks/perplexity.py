@@ -97,8 +97,7 @@ def _read_text(path: Path) -> str:
     except FileNotFoundError:
         like = alike(path.name, [file.name for file in path.parent.glob("*.*")])
         text = f"there is no file {path}; {like or 'check the path'}"
-        where = "(relative paths start at the working directory)"
-        raise _refusal("file", f"{text} {where}") from None
+        raise _refusal("file", text) from None
     except (OSError, ValueError) as error:
         text = (
             f"{str(path)!r:.300} cannot be read as UTF-8 text: {error!s:.300}; give "

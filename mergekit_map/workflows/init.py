@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,8 +86,8 @@ def new_config(merge: NewMerge, tasks: Tasks, title: str, settings: Settings) ->
     content["models"] = [{"model": model} for model in merge.models]
     if merge.density is not None or merge.method in _SPARSE:
         content["parameters"] = {"density": merge.density or _SPARSE[merge.method]}
-    folder = Path(str(Reference.parse(base or merge.models[0]).model))
-    known = read_json_or_nothing(folder / "config.json")
+    path = Reference.parse(base or merge.models[0]).model.path
+    known = read_json_or_nothing(Path(os.path.expanduser(path), "config.json"))
     usual = known.get("dtype") or known.get("torch_dtype") or _USUAL_DTYPE
     dtype = str(usual).removeprefix("torch.") if merge.dtype is None else merge.dtype
     content["dtype"] = dtype
@@ -214,7 +215,7 @@ def _task_names(texts: Iterable[str]) -> list[str]:
 
 
 def _base_of_adapters(models: Iterable[str]) -> str | None:
-    paths = [Path(model, "adapter_config.json") for model in models]
+    paths = [Path(os.path.expanduser(m), "adapter_config.json") for m in models]
     named = [read_json_or_nothing(path).get(_BASE_KEY) for path in paths]
     same = named[:1] * len(named) == named
     return named[0] if same and isinstance(named[0], str) and named[0] else None

@@ -52,6 +52,7 @@ def test_of_many_shares_the_smallest_and_the_largest_are_named() -> None:
         (CHOSEN, {"require": {"math": "80%"}}, "meets its limit on math."),
         (CHOSEN, {"require": {"math": 0.72}}, "0.02 short of its limit on math, less"),
         (CHOSEN, {"require": {"math": 0.9}}, "b=0.5 misses its limits: math at least"),
+        (CHOSEN, {"require": {"math": 1.0}}, "at least 1 (measured 0.7, 0.3 short)"),
     ],
 )
 def test_what_matters_most_is_in_the_headline(
@@ -213,12 +214,10 @@ def test_what_changes_a_decision_is_a_finding_and_the_rest_a_detail() -> None:
     assert found.wider_bounds == ""  # which predictions like these do not know
     assert found.details == ("Chosen before.",)
 
-    good = {
-        "math": {**MATH, "fit": {**fit, "n": 9, "loo_r2": 0.97, "front_error": 0.03}}
-    }
-    bounds = {"a": [0, 1], "b": [0, 1]}
+    fit |= {"n": 9, "loo_r2": 0.97, "front_error": 0.03}
+    good = {"math": {**MATH, "fit": fit}}
     for b, wider in ([0, 1], "a=0:1.2"), ([0, 2], "a=0:1.2,b=0:2"):
-        more = {"border": [border], "coefficients": {**bounds, "b": b}}
+        more = {"border": [border], "coefficients": {"a": [0, 1], "b": b}}
         found = answer(make_front(points, tasks=good, **more))
 
         assert "improve the front (hypervolume +2 %): " in found.findings[0]

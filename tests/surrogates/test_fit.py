@@ -97,6 +97,13 @@ def test_values_outside_the_range_of_the_metric_are_used_as_they_are() -> None:
     assert fitted.predict(X).max() <= 1
 
 
+@pytest.mark.parametrize("link", [BOUNDED, Link(0.0)])
+def test_a_task_that_no_merge_gets_right_is_predicted_as_exactly(link: Link) -> None:
+    X = np.random.default_rng(0).uniform(size=(16, 2))
+    fitted = fit(X, np.full(16, link.lower), link, "residual_gp")
+    assert fitted.stderr(X).max() < 1e-6
+
+
 def test_a_regularized_fit_does_with_fewer_points_than_terms() -> None:
     rng = np.random.default_rng(0)
     d = 6  # 28 terms, of which few matter
@@ -186,15 +193,10 @@ print(fits, tasks, count())
 
 
 def test_fits_have_one_thread_and_tasks_among_them_those_of_before() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    said = subprocess.check_output([sys.executable, "-c", SCRIPT], env=env, text=True)
 
-    assert done.stdout.split() == ["{1}", "{2}", "{2}"]
+    assert said.split() == ["{1}", "{2}", "{2}"]
 
 
 def test_unknown_errors_are_the_median_and_none_is_zero() -> None:

@@ -179,6 +179,11 @@ def test_a_search_beyond_a_finished_one_can_be_looked_at(stopped: Any) -> None:
     assert look_at(Path("run")) == Path("run")
     assert read_run("run").front.unfinished.measured > 8
 
+    plan = Path("run/.state/search.json")  # of a search that measured nothing yet
+    plan.write_text(f"{plan.read_text()}\n")
+    with pytest.raises(ArtifactError, match="is of an earlier search into this folder"):
+        read_run("run")
+
 
 def test_no_point_is_merged_during_a_search_or_from_an_old_front(stopped: Any) -> None:
     stopped(11, evaluations=8)
