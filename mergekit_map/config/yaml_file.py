@@ -15,6 +15,7 @@ import yaml
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.utils.files import read_whole, temporary
+from mergekit_map.utils.text import printable
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 _MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
@@ -321,5 +322,6 @@ def yaml_text(content: Any, comments: Iterable[str] = ()) -> str:
     """Return YAML with exact numbers, and with ``comments`` on top."""
     form: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1000}
     text: str = yaml.dump(content, Dumper=_Dumper, **form)
-    lines = (" ".join(f"# {comment}".splitlines()).rstrip() for comment in comments)
+    texts = (printable(f"# {comment}") for comment in comments)
+    lines = (" ".join(text.splitlines()).rstrip() for text in texts)
     return "".join(f"{line}\n" for line in lines) + text

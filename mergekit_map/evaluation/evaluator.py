@@ -1,7 +1,11 @@
 """The evaluator of a search: it merges by coefficients and measures tasks.
 
-An engine is a context. It is entered at the first measurement, and yields a function
-that merges by coefficients and returns, for each task, a function that measures it.
+An engine opens the models, which a ``Worker`` does for its first measurement::
+
+    with engine as merge:
+        measures = merge({"code": 0.3, "math": 0.7})
+        measurement = measures["gsm8k"](documents)
+
 Engines are Hugging Face's model in memory, vLLM in place, and checkpoints on disk that
 either of them loads; ``tasks/engines.py`` chooses the engine of a task.
 """
@@ -36,7 +40,6 @@ from mergekit_map.utils.shutdown import check_interrupt
 from mergekit_map.utils.text import bytes_in_words
 
 Engine: TypeAlias = AbstractContextManager[MergeFunction]
-# Called with a measurement that finished before it was requested.
 Arrived: TypeAlias = Callable[[MeasurementRequest, Measurement], None]
 
 
@@ -44,10 +47,10 @@ class Workers(Protocol):
     """The interface of one worker or a pool of workers."""
 
     def expect(self, ahead: Iterable[MeasurementRequest], arrived: Arrived) -> None:
-        """Announce the next measurements in order; they replace those before.
+        """Announce the next measurements in order, in place of those announced before.
 
-        A pool works ahead: it passes a measurement to ``arrived`` if it finishes before
-        its request.
+        A pool may start on them. It calls ``arrived`` with a measurement that finished
+        before ``measure`` asked for it, in this thread, when it is called next.
         """
 
     def measure(self, request: MeasurementRequest) -> Measurement:
@@ -84,11 +87,14 @@ class Worker:
         """Do nothing: one worker does not work ahead."""
 
     def measure(self, request: MeasurementRequest) -> Measurement:
-        """Merge, unless these coefficients are merged already, and measure a task."""
-        self.open()  # before the clock starts: it is no part of a measurement
+        """Merge, unless these coefficients are merged already, and measure a task.
+
+        The seconds are those of both, without opening the models.
+        """
+        self.open()
         started = time.perf_counter()
-        measure_task = self.measures_of(request.coefficients)[request.task]
-        if request.held_out:
+        measure_task = self.merge_if_needed(request.coefficients)[request.task]
+        if request.held_out:  # asked only where every task is split
             assert isinstance(measure_task, HoldoutSplit)
             measure_task = measure_task.held_out
         try:
@@ -104,8 +110,8 @@ class Worker:
         """Merge anew before the next measurement."""
         self._coefficients = None
 
-    def measures_of(self, coefficients: Mapping[str, float]) -> Measures:
-        """Return, for each task, what measures it on this merge; merge if need be."""
+    def merge_if_needed(self, coefficients: Mapping[str, float]) -> Measures:
+        """Return, for each task, the function that measures it on this merge."""
         merge = self.open()
         if self._coefficients != coefficients:
             # If merging fails, the weights belong to no coefficients. The last measures
@@ -143,7 +149,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     def on_held_out(
         self, samples: Path, definitions: Mapping[str, str]
     ) -> MergeEvaluator:
-        """Return an evaluator on the held-out documents, by the same workers."""
+        """Return one on the held-out documents, by these workers; close this one."""
         return MergeEvaluator(self._workers, samples, definitions, held_out=True)
 
     def __call__(
@@ -154,11 +160,12 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     ) -> Measurement:
         """Return the measurement on record, or else measure and record it.
 
-        It is on record if workers made it ahead of its request, a kill came before it
-        was logged, or it was logged for another purpose.
+        One is on record if (1) a pool finished it ahead of its request, (2) a kill came
+        after it was recorded and before it was logged, or (3) it was made for another
+        purpose, such as to check the front.
         """
-        merge = tuple(coefficients.items())
-        request = MeasurementRequest(merge, task, documents, self._held_out)
+        items = tuple(coefficients.items())
+        request = MeasurementRequest(items, task, documents, self._held_out)
         if (stored := self._stored(request)) is not None:
             return stored
         measured = self._workers.measure(request)
@@ -168,6 +175,7 @@ class MergeEvaluator(AbstractContextManager["MergeEvaluator"]):
     def expect(self, ahead: Sequence[MeasurementRequest]) -> None:
         """Announce the next requests, so that workers can start on them."""
         wanted = [replace(request, held_out=self._held_out) for request in ahead]
+        # A generator, as a single worker never looks at what is expected.
         missing = (request for request in wanted if self._stored(request) is None)
         self._workers.expect(missing, self._record)
 
@@ -251,7 +259,7 @@ class _LazyMeasures(dict[str, Any]):
     coefficients: Mapping[str, float]
 
     def __missing__(self, task: str) -> Any:
-        return self.workers[task].measures_of(self.coefficients)[task]
+        return self.workers[task].merge_if_needed(self.coefficients)[task]
 
 
 def _merge_on_disk(project: Project, coefficients: Mapping[str, float]) -> Measures:

@@ -24,7 +24,7 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import RunFolder, recipe_comments
 from mergekit_map.utils.files import digest
-from mergekit_map.utils.text import listed, printable
+from mergekit_map.utils.text import listed
 
 # Methods that only add up what weights multiply, with signs elected from these sums.
 _SUMS = {"task_arithmetic", "ties", "breadcrumbs", "breadcrumbs_ties"}
@@ -47,7 +47,7 @@ class Recipes:
         self, coefficients: Mapping[str, float], comments: Sequence[str], path: Path
     ) -> str:
         """Return a recipe as text, with the command that merges it from ``path``."""
-        command = f"Merge it with: {printable(self.command(path))}"
+        command = f"Merge it with: {self.command(path)}"
         return yaml_text(self.space.config(coefficients), [*comments, command])
 
     def of_point(self, front: Front, index: int, path: Path) -> str:

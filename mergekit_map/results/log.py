@@ -176,10 +176,11 @@ def measured_of(
     definitions: Mapping[str, str],
     names: Iterable[str],
 ) -> list[Evaluation]:
-    """Filter the measurements of a merge and tasks with these fingerprints.
+    """Return the measurements of the same models and settings, tasks and coefficients.
 
-    Others are of other models or settings, or have coefficients of other names. A
-    checkpoint measured again is no second measurement of its merge.
+    ``merge`` is the fingerprint of models and settings, ``definitions`` has those of
+    the tasks, and ``names`` are the coefficients. Checkpoints are left out: they
+    measure again what the log has.
     """
     wanted = set(names)
     return [
@@ -195,14 +196,16 @@ def measured_of(
 def by_merge(measured: Iterable[Evaluation]) -> dict[MergeKey, dict[str, Evaluation]]:
     """Group measurements by merge, one of each task.
 
-    The latest counts, but a failure never replaces a value, nor a subset all documents.
+    The latest of a task counts, except that a failure never replaces a value, and a
+    value of some of the documents never replaces one of all documents.
     """
     merges: dict[MergeKey, dict[str, Evaluation]] = {}
     for e in measured:
-        tasks = merges.setdefault(e.key[0], {})
-        earlier = tasks.setdefault(e.task, e)
+        merge, task = e.key
+        tasks = merges.setdefault(merge, {})
+        earlier = tasks.setdefault(task, e)
         if (not e.failed, e.whole) >= (not earlier.failed, earlier.whole):
-            tasks[e.task] = e
+            tasks[task] = e
     return merges
 
 
@@ -217,8 +220,8 @@ def read_log(path: Path) -> Iterator[Evaluation]:
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
-        # A line that was copied is no second measurement; failures may be alike, and
-        # an import may return to the values of an earlier one.
+        # An exact copy of a line is no second measurement. But two failures can look
+        # alike, and importing A, then B, then A again is meant to end with A.
         if line not in seen or evaluation.failed or evaluation.role == "imported":
             yield evaluation
         seen.add(line)

@@ -34,21 +34,23 @@ from mergekit_map.surrogates.quadratic import (
 )
 
 _INTERCEPT_STDDEV = 10.0  # as good as free
-_JITTER = 1e-10  # on the diagonal, so that rounding leaves it positive definite
+_JITTER = 1e-10  # always on the diagonal; ``_cholesky_with_jitter`` may add more
 _SQRT5 = math.sqrt(5)
 # All merges are measured on the same choice of documents. The errors that this choice
 # makes of two merges are neither independent (0) nor equal (1).
 _SAMPLING_CORRELATION = 0.5
-_N_DRAWS = 32
-_N_QUANTILES = 16
-_MIN_LOG, _MAX_LOG = -12.0, 6.0  # of standard deviations
-_MIN_LOG_LENGTH, _MAX_LOG_LENGTH = -2.5, 2.5
+# Bounds of the hyperparameters
+_MIN_LOG, _MAX_LOG = -12.0, 6.0  # standard deviations
+_MIN_LOG_LENGTH, _MAX_LOG_LENGTH = -2.5, 2.5  # length scales
 _MAX_LOG_SATURATION = 1.5  # half of an effect within the first sixth of the box
-_MAX_WEIGHT = 4.0  # of a draw, in means of all weights
-_SMALL_SAMPLE = 3.0  # n merges widen the squares of errors by 1 + 3 / n
-_PRIOR_MERGES = 30.0  # with so many, leave-one-out errors count as much as theory
-_RATIO_RANGE = (0.2, 2.0)  # of squared leave-one-out errors to those of theory
-_BATCH_SIZE = 8192  # merges, each of which takes thousands of numbers
+# Standard errors
+_N_DRAWS = 32  # of the hyperparameters
+_MAX_WEIGHT = 4.0  # a draw counts at most as much as four of average weight
+_N_QUANTILES = 16  # of a prediction, for its error after the link
+_SMALL_SAMPLE = 3.0  # factor 1 + 3 / n on variances, for n merges
+_RATIO_RANGE = (0.2, 2.0)  # limits of squared leave-one-out errors / expected squares
+_PRIOR_MERGES = 30.0  # that ratio counts by n / (n + 30), and 1 by the rest
+_BATCH_SIZE = 8192  # merges predicted at once; limits the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,7 @@ class TrainingData:
     known_noise: bool = True  # measured; otherwise ``noise_variance`` is a mere unit
 
     @cached_property
-    def shared_variance(self) -> FloatArray:
+    def shared_sampling(self) -> FloatArray:
         """Return the covariance of errors of sampling that all merges share; (n, n)."""
         both = np.outer(self.sampling_variance, self.sampling_variance)
         return np.asarray(_SAMPLING_CORRELATION * np.sqrt(both))
@@ -205,6 +207,93 @@ def prediction_stderr(
     return np.concatenate(stderrs)
 
 
+class Covariance:
+    """The covariance of the training data, and its gradient.
+
+    ``matrix`` (n, n) is the sum of the covariances
+
+    - of the quadratic: F F', where F (n, t) is its features times ``term_stddevs``,
+    - of the process: ``signal_variance`` times the kernel of the distances of the rows
+      of V (n, d), the effects divided by the length scales,
+    - of the noise: a diagonal matrix,
+    - of the errors of sampling documents, a part of which all merges share.
+    """
+
+    def __init__(self, data: TrainingData, theta: Hyperparameters):
+        self._U = data.U
+        self._theta = theta
+        self._W = _effect(data.U, theta.log_saturation)
+        # The quadratic
+        self.features = quadratic_features(self._W)
+        self._stddevs = theta.term_stddevs
+        self._F = self.features * self._stddevs
+        quadratic: FloatArray = self._F @ self._F.T
+        # The process
+        self._length_scales = np.exp(theta.log_length_scales)
+        self._V = self._W / self._length_scales
+        self._distances = _distances(self._V, self._V)
+        self._process = theta.signal_variance * _matern(self._distances)
+        # The noise and the errors of sampling, which are noise of the measurements
+        self._noise = np.exp(2 * theta.log_noise) * data.noise_variance
+        unshared_sampling = (1 - _SAMPLING_CORRELATION) * data.sampling_variance
+        independent = np.diag(self._noise + unshared_sampling + _JITTER)
+        self.matrix = quadratic + self._process + independent + data.shared_sampling
+
+    def cross(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return covariance with the data (m, n) and features (m, t) at U (m, d).
+
+        It is that of the metric itself, without noise and errors of sampling.
+        """
+        W = _effect(U, self._theta.log_saturation)
+        features = quadratic_features(W)
+        quadratic: FloatArray = (features * self._stddevs**2) @ self.features.T
+        correlation = _matern(_distances(W / self._length_scales, self._V))
+        return quadratic + self._theta.signal_variance * correlation, features
+
+    def prior_variance(self, features: FloatArray) -> FloatArray:
+        """Return the prior variance of merges with these features (m, t); (m,)."""
+        of_terms = ((features * self._stddevs) ** 2).sum(axis=1)
+        return np.asarray(of_terms + self._theta.signal_variance)
+
+    def gradient(self, grad_K: FloatArray) -> FloatArray:
+        """Return the gradient of a loss with respect to ``theta.vector``; (6 + d,).
+
+        ``grad_K`` (n, n), symmetric, is its gradient with respect to ``matrix``. The
+        entries of theta are logarithms: exp(2 h), for example, has the derivative
+        2 exp(2 h).
+        """
+        grad_F = 2 * (grad_K @ self._F)
+        grad_V = self._grad_V(grad_K)
+        # The standard deviation of the intercept, the first term, is fixed.
+        grad_log_stddevs = (grad_F * self._F).sum(axis=0)[1:]
+        kinds = _kinds_of_terms(self._W.shape[1])
+        # The saturation changes the effects W, and by them F and V.
+        dW = _effect_derivative(self._U, self._theta.log_saturation)
+        dF = directional_derivative(self._W, dW) * self._stddevs
+        through_F = (grad_F * dF).sum()
+        through_V = (grad_V * dW / self._length_scales).sum()
+        return Hyperparameters(
+            log_term_stddevs=np.bincount(kinds, grad_log_stddevs, 3).astype(np.float64),
+            log_noise=2 * (grad_K.diagonal() * self._noise).sum(),
+            log_amplitude=2 * (grad_K * self._process).sum(),
+            log_saturation=through_F + through_V,
+            log_length_scales=-(grad_V * self._V).sum(axis=0),
+        ).vector
+
+    def _grad_V(self, grad_K: FloatArray) -> FloatArray:
+        """Return the gradient of the loss with respect to V; (n, d).
+
+        A distance r changes the kernel by -5/3 r (1 + x) exp(-x), where x is sqrt(5) r,
+        and V_i changes the distance r_ij by (V_i - V_j) / r_ij: r cancels.
+        """
+        x = _SQRT5 * self._distances
+        variance = self._theta.signal_variance
+        weights = 5 / 3 * variance * grad_K * (1 + x) * np.exp(-x)
+        # Row i: the sum over j of weights_ij (V_j - V_i).
+        sums = weights @ self._V - weights.sum(axis=1)[:, None] * self._V
+        return np.asarray(2 * sums)  # a pair of merges is in the matrix twice
+
+
 class Posterior:
     """The posterior for given hyperparameters (Rasmussen and Williams, algorithm 2.1).
 
@@ -248,7 +337,10 @@ class Posterior:
 
 
 def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
-    """Return the Cholesky factor of a covariance, with as little jitter as it needs."""
+    """Return the Cholesky factor of a covariance; if it fails, of one with more jitter.
+
+    Jitter is a constant on the diagonal, tenfold with every attempt.
+    """
     jitter, largest = 0.0, float(np.abs(K).max())
     while jitter <= largest and 0 < largest < np.inf:
         L, failed = dpotrf(K + jitter * np.eye(len(K)) if jitter else K, lower=True)
@@ -261,90 +353,6 @@ def _cholesky_with_jitter(K: FloatArray) -> FloatArray:
 def _solve(L: FloatArray, b: FloatArray) -> FloatArray:
     """Solve L L' x = b, without the checks of SciPy, which take a fifth of a fit."""
     return np.asarray(dpotrs(L, b, lower=True)[0])
-
-
-class Covariance:
-    """The covariance of the training data, and its gradient.
-
-    ``matrix`` (n, n) is the sum of the covariances
-
-    - of the quadratic: F F', where F (n, t) is its features times ``term_stddevs``,
-    - of the process: ``signal_variance`` times the kernel of the distances of the rows
-      of V (n, d), the effects divided by the length scales,
-    - of the noise: a diagonal matrix,
-    - of the errors of sampling documents, a part of which all merges share.
-    """
-
-    def __init__(self, data: TrainingData, theta: Hyperparameters):
-        self._U = data.U
-        self._theta = theta
-        self._W = _effect(data.U, theta.log_saturation)
-        # The quadratic
-        self.features = quadratic_features(self._W)
-        self._stddevs = theta.term_stddevs
-        self._F = self.features * self._stddevs
-        quadratic: FloatArray = self._F @ self._F.T
-        # The process
-        self._length_scales = np.exp(theta.log_length_scales)
-        self._V = self._W / self._length_scales
-        self._distances = _distances(self._V, self._V)
-        self._process = theta.signal_variance * _matern(self._distances)
-        # The noise and the errors of sampling
-        self._noise = np.exp(2 * theta.log_noise) * data.noise_variance
-        apart = (1 - _SAMPLING_CORRELATION) * data.sampling_variance
-        independent = np.diag(self._noise + apart + _JITTER)
-        self.matrix = quadratic + self._process + independent + data.shared_variance
-
-    def cross(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return covariance with the data (m, n) and features (m, t) at U (m, d)."""
-        W = _effect(U, self._theta.log_saturation)
-        features = quadratic_features(W)
-        quadratic: FloatArray = (features * self._stddevs**2) @ self.features.T
-        correlation = _matern(_distances(W / self._length_scales, self._V))
-        return quadratic + self._theta.signal_variance * correlation, features
-
-    def prior_variance(self, features: FloatArray) -> FloatArray:
-        """Return the variance without the data, where the features (m, t) are; (m,)."""
-        of_terms = ((features * self._stddevs) ** 2).sum(axis=1)
-        return np.asarray(of_terms + self._theta.signal_variance)
-
-    def gradient(self, grad_K: FloatArray) -> FloatArray:
-        """Return the gradient of a loss with respect to ``theta.vector``; (6 + d,).
-
-        ``grad_K`` (n, n), symmetric, is its gradient with respect to ``matrix``. The
-        entries of theta are logarithms: exp(2 h), for example, has the derivative
-        2 exp(2 h).
-        """
-        grad_F = 2 * (grad_K @ self._F)
-        grad_V = self._grad_V(grad_K)
-        # The standard deviation of the intercept, the first term, is fixed.
-        grad_log_stddevs = (grad_F * self._F).sum(axis=0)[1:]
-        kinds = _kinds_of_terms(self._W.shape[1])
-        # The saturation changes the effects W, and with them F and V.
-        dW = _effect_derivative(self._U, self._theta.log_saturation)
-        dF = directional_derivative(self._W, dW) * self._stddevs
-        through_F = (grad_F * dF).sum()
-        through_V = (grad_V * dW / self._length_scales).sum()
-        return Hyperparameters(
-            log_term_stddevs=np.bincount(kinds, grad_log_stddevs, 3).astype(np.float64),
-            log_noise=2 * (grad_K.diagonal() * self._noise).sum(),
-            log_amplitude=2 * (grad_K * self._process).sum(),
-            log_saturation=through_F + through_V,
-            log_length_scales=-(grad_V * self._V).sum(axis=0),
-        ).vector
-
-    def _grad_V(self, grad_K: FloatArray) -> FloatArray:
-        """Return the gradient of the loss with respect to V; (n, d).
-
-        A distance r changes the kernel by -5/3 r (1 + x) exp(-x), where x is sqrt(5) r,
-        and V_i changes the distance r_ij by (V_i - V_j) / r_ij: r cancels.
-        """
-        x = _SQRT5 * self._distances
-        variance = self._theta.signal_variance
-        slopes = 5 / 3 * variance * grad_K * (1 + x) * np.exp(-x)
-        # Row i: the sum over j of slopes_ij (V_j - V_i).
-        sums = slopes @ self._V - slopes.sum(axis=1)[:, None] * self._V
-        return np.asarray(2 * sums)  # a pair of merges is in the matrix twice
 
 
 def _distances(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -362,12 +370,12 @@ def _matern(distance: FloatArray) -> FloatArray:
 
 
 def _effect(U: FloatArray, log_saturation: float) -> FloatArray:
-    """Return an effect of coefficients U that saturates; (m, d).
+    """Return the effects of coefficients U, which saturate; (m, d).
 
-    Most of what a weight does to SmolLM2 it does while it is small
-    (docs/results/smollm2.md). With the saturation ``a`` and u = U + 1/2, from 0 to 1 in
-    the box, the effect is f(u) - 1/2, where f(u) = (1 - exp(-a u)) / (1 - exp(-a)).
-    Below the box it goes on as a straight line.
+    With the saturation ``a`` and u = U + 1/2, from 0 to 1 in the box, the effect is
+    f(u) - 1/2, where f(u) = (1 - exp(-a u)) / (1 - exp(-a)): steep at 0, flatter
+    towards 1. In SmolLM2, small weights change the metrics most
+    (docs/results/smollm2.md). Below the box it goes on as a straight line.
     """
     a = math.exp(log_saturation)
     u = U + 0.5
@@ -377,7 +385,7 @@ def _effect(U: FloatArray, log_saturation: float) -> FloatArray:
 
 
 def _effect_derivative(U: FloatArray, log_saturation: float) -> FloatArray:
-    """Return the derivative of the effect by log(a), where U is in the box; (m, d)."""
+    """Return the derivative of the effect by log(a) in the box, where data are."""
     a = math.exp(log_saturation)
     u = U + 0.5
     denominator = -math.expm1(-a)

@@ -10,9 +10,9 @@ Notation: ``n`` points, ``d`` coefficients, ``X`` (n, d), ``t = (d + 1)(d + 2) /
 terms, always in the order intercept, linear, upper triangle of A row by row;
 ``features`` (n, t), ``y`` (n,) the metric, ``link`` from ``features @ terms`` to it.
 
-The weight of a point is ``1 / (stderr**2 + mean)``, with the mean of all these squares:
-as the shape errs, too, no point counts alone, however well it was measured. The paper
-weighs all points alike.
+The weight of a point is ``1 / (stderr**2 + mean)``, where ``mean`` is that of all
+``stderr**2``. This mean stands for the error of the quadratic itself, and keeps one
+precise point from deciding the fit. The paper (MAP, ICLR 2025) weighs all alike.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Observations:
 
     features: FloatArray  # (n, t)
     y: FloatArray  # (n,)
-    weights: FloatArray  # (n,) positive, mean 1
+    weights: FloatArray  # (n,) not negative; only their ratios matter
 
     @property
     def scaled_features(self) -> FloatArray:
@@ -159,13 +159,12 @@ def fit_terms(observed: Observations, link: Link) -> FloatArray:
     """
     if link.is_identity:
         return _solve(observed)
-    # Weighing by the squared slope of the link is the delta method for the inverted
-    # data: it ignores points near a bound, whose inverse is all noise. The unscaled
-    # fit does not, which is better where many points lie there.
-    latent = link.invert(observed.y)
-    scaled_weights = observed.weights * link.derivative(latent) ** 2
-    unscaled = replace(observed, y=latent)
-    starts = [_solve(replace(unscaled, weights=scaled_weights)), _solve(unscaled)]
+    # The first start weighs by the squared slope of the link, the delta method for the
+    # inverted data: it ignores points near a bound, whose inverse is all noise. The
+    # second keeps the weights, which is better where many points are near a bound.
+    inverted = replace(observed, y=link.invert(observed.y))
+    slope_weights = observed.weights * link.derivative(inverted.y) ** 2
+    starts = [_solve(replace(inverted, weights=slope_weights)), _solve(inverted)]
     fits = [_refine(start, observed, link) for start in starts]
     costs = [float((residuals(observed, link, terms) ** 2).sum()) for terms in fits]
     return fits[int(np.argmin(costs))]
@@ -184,10 +183,13 @@ def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArra
 
 
 def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
-    """Predict every point by the fit to the others: (n,), NaN where none exists."""
+    """Predict every point by the fit to the others; (n,).
+
+    All are NaN if there is a point without which no fit is unique.
+    """
     Q = np.linalg.qr(observed.scaled_features).Q
     leverage: FloatArray = np.array([row @ row for row in Q])
-    # A point with a leverage of 1 is the only one to show some term.
+    # Some term is determined by a point of leverage 1 alone.
     if (1 - leverage).min() < RANK_TOLERANCE:
         return np.full_like(observed.y, np.nan)
     if link.is_identity:

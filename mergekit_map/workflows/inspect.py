@@ -67,7 +67,7 @@ def probe_config(
         started = time.perf_counter()
         worker.open()
         opened = time.perf_counter()
-        worker.measures_of(soup)
+        worker.merge_if_needed(soup)
         merged = time.perf_counter()
         for task in project.tasks:
             try:
@@ -184,7 +184,6 @@ def inspect_config(
     family, models = draft.family, draft.family.models
     names = {model.reference: model.name for model in models}
     figures = family.figures
-    pairs = figures.pairs.items() if figures else ()
     return Inspection(
         config=draft.file.locate(()),
         mergeable=not family.problems and not draft.problems,
@@ -192,7 +191,7 @@ def inspect_config(
         models=[_model(model, draft, figures) for model in models],
         pairs=[
             Pair((names[one], names[other]), pair.cosine, pair.sign_conflicts)
-            for (one, other), pair in pairs
+            for (one, other), pair in (figures.pairs.items() if figures else ())
         ],
         weights=WeightsRead(
             against=models[0].name if models else None,

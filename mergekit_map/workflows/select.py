@@ -37,7 +37,6 @@ from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder, open_run, recipe_comments
 from mergekit_map.results.selection import choose_point
 from mergekit_map.utils.files import StrPath, write_atomically
-from mergekit_map.utils.text import printable
 from mergekit_map.workflows.results import Selection
 
 _PATIENCE = 60  # seconds, for another process
@@ -217,7 +216,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
         ) from None
     lines = recipe_comments(front, index)
     if command := re.search(_COMMAND, text, re.MULTILINE):
-        own = printable(shlex.quote(str(folder.recipe(index))))
+        own = shlex.quote(str(folder.recipe(index)))
         trust = "--trust-remote-code"  # to be written by who trusts, not by a stranger
         words = command[1].partition("  # add ")[0].split(" ")
         if trust in command[1]:
