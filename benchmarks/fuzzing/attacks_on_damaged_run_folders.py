@@ -157,8 +157,8 @@ def _kind(value: object) -> str:
 
 # What may be anything: nobody reads it, or it is of whoever wrote it.
 FREE = {
-    (".state/manifest.json", "identity"),
-    (".state/search.json", "manifest", "identity"),
+    *((".state/manifest.json", key) for key in ("identity", "directory")),
+    *((".state/search.json", "manifest", key) for key in ("identity", "directory")),
     (".state/search.json", "manifest", "packages"),
     ("evaluations.jsonl", "details"),
 }

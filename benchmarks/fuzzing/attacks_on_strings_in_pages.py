@@ -44,8 +44,6 @@ _NAMES = {
     "second task": "code",
     "first coefficient": "greeting-model",
     "second coefficient": "code-model",
-    "fingerprint of the merge": "a043166576987427",
-    "fingerprint of a task": "323f47d87afca37c",
     "model": "tiny/greeting-model",
     "base model": "tiny/base",
     "method": "ties",
@@ -70,9 +68,7 @@ PAGES = {
 
 # Places whose text is read, and is on a page in its data alone, or not at all.
 UNSEEN = {
-    "report": {
-        *("fingerprint of the merge", "fingerprint of a task", "verdict"),
-    },
+    "report": {"verdict"},
     "fronts": {"second coefficient"},
     "notebook": {"second coefficient"},
     "card": {
