@@ -95,8 +95,7 @@ class Browser(App[ExitAction]):
         self._show_point()
 
     def _show_point(self) -> None:
-        view = self.view
-        screen = self.screen_stack[0]
+        view, screen = self.view, self.screen_stack[0]
         screen.query_one("#weights", Static).update(Text(view.point.weights, "bold"))
         screen.query_one("#point", Static).update(gains_text(view))
         title = f" point {view.at} of {len(view.front.points)}"

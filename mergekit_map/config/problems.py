@@ -263,28 +263,21 @@ def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
 def validated(
     model: type[Any], raw: Mapping[str, object], key: KeyPath
 ) -> tuple[Any, list[Problem]]:
-    """Validate a part of a file that stands at ``key``; None where it has problems."""
+    """Validate a part of a file that stands at ``key``; None where it has problems.
+
+    For a union, pydantic lists an error for each member; here one sentence covers them,
+    about the innermost wrong place.
+    """
     try:
         return model.model_validate(raw, extra="forbid"), []
     except ValidationError as error:
-        mistakes = _mistakes(error.errors(), raw, model)
-        return None, [Problem((*key, *p), text) for p, text in mistakes.items()]
-
-
-def _mistakes(
-    errors: Iterable[ErrorDetails], content: Any, model: type[BaseModel]
-) -> dict[KeyPath, str]:
-    """Return the mistakes of a content, keyed by their place.
-
-    For a union, pydantic lists an error for each member; here one sentence covers them,
-    about the innermost wrong place. ``model`` provides the names of valid keys.
-    """
+        errors = error.errors()
     by_place: dict[KeyPath, list[ErrorDetails]] = {}
     for detail in errors:
-        by_place.setdefault(existing(content, detail["loc"]), []).append(detail)
-    return {
-        place: _sentence(details, model)
+        by_place.setdefault(existing(raw, detail["loc"]), []).append(detail)
+    return None, [
+        Problem((*key, *place), _sentence(details, model))
         for place, details in by_place.items()
         if any(detail["type"] in {"missing", "value_error"} for detail in details)
         or not any(p != place and p[: len(place)] == place for p in by_place)
-    }
+    ]

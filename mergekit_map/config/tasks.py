@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
@@ -121,8 +121,6 @@ class TextSource(Strict):
 class PerplexityTask(Strict):
     """Mean token loss on a text."""
 
-    kind: ClassVar = "perplexity"  # the key that identifies this kind of task
-
     perplexity: Annotated[TextSource, _short_for("file", TextSource | str)]
     """Text to measure the token loss on: a file, or a mapping with `file` or
     `dataset`."""
@@ -172,8 +170,6 @@ class BenchmarkSettings(Strict):
 class LmEvalTask(BenchmarkSettings):
     """A task or group of lm-evaluation-harness, or a local task YAML."""
 
-    kind: ClassVar = "lm_eval"
-
     lm_eval: Named
     """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
     metric: str
@@ -210,8 +206,6 @@ def _module_and_function(text: str) -> str:
 
 class PythonTask(Strict):
     """Your own function: ``module:function`` is called with the merged model."""
-
-    kind: ClassVar = "python"
 
     python: Annotated[
         str,
@@ -271,8 +265,6 @@ def _known_preset(name: str) -> str:
 class PresetTask(BenchmarkSettings):
     """A common benchmark; keys of the task override its settings."""
 
-    kind: ClassVar = "preset"
-
     preset: Annotated[
         str,
         AfterValidator(_known_preset),
@@ -288,6 +280,10 @@ class PresetTask(BenchmarkSettings):
 
 
 WrittenTask = TaskSpec | PresetTask
+# By the key that identifies the kind of a task.
 TASK_KINDS: Mapping[str, type[WrittenTask]] = {
-    kind.kind: kind for kind in (PerplexityTask, PresetTask, LmEvalTask, PythonTask)
+    "perplexity": PerplexityTask,
+    "preset": PresetTask,
+    "lm_eval": LmEvalTask,
+    "python": PythonTask,
 }

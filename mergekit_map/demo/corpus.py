@@ -31,11 +31,8 @@ _SENTENCES = {
 _SENTENCE_SHARE = 0.1
 _HELD_OUT_SHARE = 0.1
 _FILE_CHARACTERS = (1_000, 60_000)  # leave out stubs, and files that are all tables
-_SKIPPED_FOLDERS = {
-    *("test", "tests", "idle_test"),
-    *("site-packages", "dist-packages"),
-    "encodings",  # tables
-}
+# Tests, packages of others, and tables.
+_SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings"}
 _PAGE_LINES = 40
 _PASSAGE_CHARACTERS = 1_000
 
@@ -94,9 +91,8 @@ def write_pages(
     for _ in range(pages):
         indices = rng.integers(len(problems), size=_PAGE_LINES)
         drawn = [problems[index] for index in indices]
-        in_words = rng.random(_PAGE_LINES) < _SENTENCE_SHARE
-        solved = zip(drawn, in_words, strict=True)
-        text = (p.sentence if words else p.equation for p, words in solved)
+        solved = zip(drawn, rng.random(_PAGE_LINES) < _SENTENCE_SHARE, strict=True)
+        text = (p.sentence if in_words else p.equation for p, in_words in solved)
         written.append("\n".join(text) + "\n")
     return tuple(written)
 
@@ -182,7 +178,7 @@ def _source_files(library: Path) -> list[Path]:
     found = []
     for path in library.rglob("*.py"):
         parts = path.relative_to(library).with_suffix("").parts
-        if parts[0] in sys.stdlib_module_names and not _SKIPPED_FOLDERS & set(parts):
+        if parts[0] in sys.stdlib_module_names and not _SKIPPED & set(parts):
             found.append(path)
     return sorted(found, key=lambda path: path.relative_to(library).as_posix())
 

@@ -39,7 +39,6 @@ from mergekit_map.utils.progress import stage
 
 _RECIPE_VERSION = 2  # raise it when a change of code changes what is trained
 _SEED = 0
-_FINE_TUNES = ("code", "math")
 _BASE = Schedule(steps=250, learning_rate=8e-3, matrix_learning_rate=0.03)
 # Gentle, so that the fine-tunes stay near the base, as those of real models do: then
 # the best weights are larger than those of the soup, 1/2.
@@ -76,7 +75,7 @@ def build_family(folder: Path, sizes: FamilySizes) -> None:
         documents = [text for part in domains.values() for text in part.train[first]]
         tokenizer = train_tokenizer(documents, sizes.model)
         streams = {k: join_documents(tokenizer, v.train) for k, v in domains.items()}
-        for name in _FINE_TUNES:
+        for name in ("code", "math"):
             held_out = domains[name].held_out
             passages = interleaved_passages(held_out, sizes.held_out_characters)
             write_documents(folder / f"{name}.jsonl", passages)

@@ -43,8 +43,7 @@ class Muon:
             momentum.mul_(_MOMENTUM).add_(matrix.grad)
             update = orthogonalise(matrix.grad + _MOMENTUM * momentum)
             rows, columns = matrix.shape
-            rate = learning_rate * max(1.0, rows / columns) ** 0.5
-            matrix.sub_(update, alpha=rate)
+            matrix.sub_(update, alpha=learning_rate * max(1.0, rows / columns) ** 0.5)
 
 
 def orthogonalise(matrix: torch.Tensor) -> torch.Tensor:
@@ -165,8 +164,7 @@ def train_model(
     parameters = [weight for weight in model.parameters() if weight.requires_grad]
     layers = {id(weight) for weight in model.model.layers.parameters()}
     matrices = [w for w in parameters if id(w) in layers and w.ndim == 2]
-    inner = {id(weight) for weight in matrices}
-    others = [weight for weight in parameters if id(weight) not in inner]
+    others = [w for w in parameters if id(w) not in layers or w.ndim != 2]
     muon = Muon(matrices)
     groups = [{"params": others}]  # none at all in an adapter
     adam = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)

@@ -61,7 +61,6 @@ def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
     folder that it finds there, so a model gets its final name only when it is complete.
     """
     for reference in sorted(models_with_adapter(merge)):
-        model = ModelReference.parse(reference)
         cache = Path(str(options.lora_merge_cache))
         cache.mkdir(parents=True, exist_ok=True)
         done = cache / f".{sha256(reference)[:16]}.done"
@@ -71,7 +70,7 @@ def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
                 continue
             with partial_path(cache / "adapter") as scratch:
                 scratch.mkdir()
-                merged = model.merged(
+                merged = ModelReference.parse(reference).merged(
                     cache_dir=str(scratch),
                     trust_remote_code=options.trust_remote_code,
                     lora_merge_dtype=options.lora_merge_dtype,

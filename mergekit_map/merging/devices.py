@@ -97,8 +97,7 @@ def free_memory(device: torch.device) -> int | None:
     """Return the bytes that are free on a device; None where that is not known."""
     if device.type == "cuda" and torch.cuda.is_available():
         # With what torch reserves for new tensors.
-        reserved = torch.cuda.memory_reserved(device)
-        kept = reserved - torch.cuda.memory_allocated(device)
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
     return None if device.type != "cpu" else int(psutil.virtual_memory().available)
 

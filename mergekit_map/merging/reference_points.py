@@ -54,9 +54,8 @@ def reference_points(space: MergeSpace, layers: int | None = None) -> ReferenceP
     own = {
         label: merge
         for label, merge in merges.items()
-        if whole
-        and label in weights
-        and _is_that_model(space, merge, label, weights[label])
+        if whole and label in weights
+        if _is_that_model(space, merge, label, weights[label])
     }
     method = method_spec(space.template).pretty_name or space.template["merge_method"]
     names = {label: f"{label} alone, {method}" for label in merges}
@@ -76,9 +75,7 @@ def linear_space(space: MergeSpace) -> MergeSpace:
     models = _models(space)
     names = tuple(models.values())
     template: dict[str, Any] = {
-        key: space.template[key] for key in _SETTINGS if key in space.template
-    }
-    template |= {
+        **{key: space.template[key] for key in _SETTINGS if key in space.template},
         "merge_method": "linear",
         "models": [{"model": model} for model in models],
         "parameters": {"normalize": False},

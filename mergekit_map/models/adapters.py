@@ -93,8 +93,7 @@ def read_adapter(files: ModelFiles) -> Adapter:
         else:
             whole[name] = header
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of keys of a later peft
+        with warnings.catch_warnings(action="ignore"):  # of keys of a later peft
             settings = PeftConfig.from_pretrained(str(files.folder))
         known = matrices if kind == "LORA" else {}
         if known and not all(name.startswith(_PREFIX) for name in files.headers()):

@@ -433,5 +433,4 @@ def _compare_ids(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Findin
 def _same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
     if mine is None or base is None:
         return True
-    common = mine.ids.keys() & base.ids.keys()
-    return all(mine.ids[token] == base.ids[token] for token in common)
+    return all(base.ids.get(token, i) == i for token, i in mine.ids.items())

@@ -201,18 +201,16 @@ def short_paths(paths: Iterable[str]) -> dict[str, str]:
 
 def _named(name: str, paths: list[str]) -> str:
     wanted = ModelPart(name).names
-    exact = [path for path in paths if ModelPart(path).names == wanted]
     ends = [path for path in paths if ModelPart(path).names[-len(wanted) :] == wanted]
-    found = exact or ends
+    found = [path for path in ends if ModelPart(path).names == wanted] or ends
+    if len(found) == 1:
+        return found[0]
+    short = short_paths(paths)
     if not found:
-        known = nearest(name, short_paths(paths).values())
+        known = nearest(name, short.values())
         raise ConfigError(f"--model-path: no model is called {name!r}; {known}")
-    if len(found) > 1:
-        short = short_paths(paths)
-        names = " or ".join(repr(short[path]) for path in found)
-        text = f"--model-path: {name!r} may be {names}; name more of its path"
-        raise ConfigError(text)
-    return found[0]
+    names = " or ".join(repr(short[path]) for path in found)
+    raise ConfigError(f"--model-path: {name!r} may be {names}; name more of its path")
 
 
 def _place(folder: StrPath) -> str:

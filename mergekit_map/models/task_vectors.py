@@ -94,14 +94,13 @@ def measure_vectors(
             if not all(model.read(name, *rows).isfinite().all() for rows in places):
                 found[name] = None
     numbers = {model: number for number, model in enumerate(models)}
-    base_not_finite, *not_finite = (tuple(names) for names in sums.not_finite)
     return Figures(
-        models={m: sums.of_model(i, not_finite[i]) for m, i in numbers.items()},
+        models={m: sums.of_model(i) for m, i in numbers.items()},
         pairs={
             (one, other): sums.of_pair(numbers[one], numbers[other])
             for one, other in combinations(numbers, 2)
         },
-        base_not_finite=base_not_finite,
+        base_not_finite=tuple(sums.not_finite[0]),
         n_read=sums.n_read,
         n_parameters=sum(header.n_elements for header in headers.values()),
     )
@@ -151,11 +150,11 @@ class _Sums:
         self.agreeing += (signs @ signs.T).double().numpy()
         self.shared += (changes @ changes.T).double().numpy()
 
-    def of_model(self, i: int, not_finite: tuple[str, ...]) -> VectorFigures:
+    def of_model(self, i: int) -> VectorFigures:
         return VectorFigures(
             norm_ratio=float(self.l1[i + 1] / self.l1[0]) if self.l1[0] else None,
             changed=float(self.shared[i, i] / self.n_read) if self.n_read else None,
-            not_finite=not_finite,
+            not_finite=tuple(self.not_finite[i + 1]),
         )
 
     def of_pair(self, i: int, j: int) -> PairFigures:

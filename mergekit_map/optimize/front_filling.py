@@ -273,8 +273,7 @@ def _children(
     distances = np.linalg.norm(Y[parents][:, None] - Y, axis=2)
     neighbors = np.argsort(distances, axis=1)[:, : 1 + 2 * Y.shape[1]]
     partners = neighbors[np.arange(n), rng.integers(neighbors.shape[1], size=n)]
-    fraction = rng.uniform(-0.5, 1.5, size=(n, 1))
-    steps = fraction * (points[partners] - points[parents])
+    steps = rng.uniform(-0.5, 1.5, size=(n, 1)) * (points[partners] - points[parents])
     return np.clip(points[parents] + steps, 0, 1)
 
 

@@ -174,8 +174,7 @@ def scalarized_optimum(
     def score(U: FloatArray) -> FloatArray:
         S = scaled(U)
         shortfall = np.maximum(limits - S, 0).sum(axis=1)
-        penalty = -_INFEASIBLE - shortfall
-        return np.where(shortfall > 0, penalty, scalarization.score(S))
+        return np.where(shortfall > 0, -_INFEASIBLE - shortfall, scalarization.score(S))
 
     front = to_unit(X, bounds)
     front_scores = score(front)

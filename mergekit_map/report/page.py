@@ -291,10 +291,9 @@ def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
     axes = run.front.axes
     if not run.surrogates:
         return {"kind": "none", "axes": axes}
-    bounds = run.front.axis_bounds
-    d = len(bounds)
+    d = len(axes)
     kind = {1: "curve", 2: "contour"}.get(d, "slices")
-    lower, upper = bounds.T
+    lower, upper = run.front.axis_bounds.T
     nodes = np.linspace(lower, upper, _N_NODES[kind], axis=1)  # (d, g)
     points = locate_in(run.front, (p.coefficients for p in run.front.points))
     if kind == "slices":
@@ -306,13 +305,11 @@ def predict_surfaces(run: FinishedSearch) -> dict[str, object]:
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
     shape = (len(surrogates), *grid.shape[:-1])
-    value = np.array([s.predict(X) for s in surrogates]).reshape(shape)
-    stderr = np.array([s.stderr(X) for s in surrogates]).reshape(shape)
     return {
         "kind": kind,
         "axes": axes,
         "nodes": nodes.tolist(),
         "points": points.tolist(),
-        "value": value.tolist(),
-        "stderr": stderr.tolist(),
+        "value": np.array([s.predict(X) for s in surrogates]).reshape(shape).tolist(),
+        "stderr": np.array([s.stderr(X) for s in surrogates]).reshape(shape).tolist(),
     }

@@ -182,7 +182,6 @@ class Itemised:
 def with_differences(front: Front, run: RunFolder, log: Iterable[Evaluation]) -> Front:
     """Compare the merges of a front item by item where its run folder has records."""
     manifest = run.read_manifest()
-    samples = run.samples(manifest.merge)
     evaluations = list(log)
     own = {merge_key(e.coefficients) for e in evaluations if e.role not in RIVALS}
     rivals = {merge_key(e.coefficients) for e in evaluations} - own
@@ -190,7 +189,7 @@ def with_differences(front: Front, run: RunFolder, log: Iterable[Evaluation]) ->
     def read(merge: Merge, task: str) -> Itemised | None:
         if merge.linear is None and merge_key(merge.coefficients) in rivals:
             return None
-        folder = run.samples(merge.linear.merge) if merge.linear else samples
+        folder = run.samples((merge.linear or manifest).merge)
         definition = manifest.definitions.get(task, "")
         found = read_samples(folder / task, merge.logged, definition)
         if not agree(found.answers, merge.measured[task]):
@@ -205,8 +204,7 @@ def differences_of(
     known: Mapping[str, Sequence[Itemised | None]],
 ) -> dict[str, Differences]:
     """Compare merges on each task where two or more have the same items."""
-    compared = {task: compare_items(items) for task, items in known.items()}
-    return {task: one for task, one in compared.items() if one is not None}
+    return {t: d for t, items in known.items() if (d := compare_items(items))}
 
 
 def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | None:

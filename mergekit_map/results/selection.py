@@ -31,7 +31,7 @@ from mergekit_map.optimize.scalarization import (
     scalarized_optimum,
     select_point,
 )
-from mergekit_map.results.front import UNKNOWN, Front, Merge
+from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge
 from mergekit_map.results.gains import on_held_out
 from mergekit_map.results.limits import (
     Anchors,
@@ -104,9 +104,8 @@ def advice(front: Front) -> str:
     if front.unfinished is not None or front.selected not in front.complete:
         return MERGE
     anchors = np.intersect1d(front.complete, front.anchor_indices)
-    held_out = on_held_out(front)[1]
     beaten = _beats(front, front.selected, anchors)
-    beaten |= _beats(front, front.selected, anchors, held_out)
+    beaten |= _beats(front, front.selected, anchors, on_held_out(front)[1])
     if not front.select.require:  # a limit that it misses is named, not advised by
         beaten &= keep_limits(front, front.measured_points).any()
     unbeaten = anchors[keep_limits(front, anchors) & ~beaten]
@@ -147,8 +146,7 @@ def _beats(
 
 def _values(front: Front) -> FloatArray:
     """Return the values of the points, predicted where not measured; (k, m)."""
-    measured = front.utilities(front.points, "measured")
-    predicted = front.utilities(front.points, "predicted")
+    predicted, measured = (front.utilities(front.points, kind) for kind in KINDS)
     is_measured = np.isfinite(measured).all(axis=1, keepdims=True)
     return np.where(is_measured, measured, predicted)
 

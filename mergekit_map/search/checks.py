@@ -132,9 +132,8 @@ def forecast(study: Study) -> Forecast:
     # A pair is measured on the tasks that its models own, or on all if they own none.
     part = sum(n * (share + (1 - share) ** n_tasks) for share, n in later) * n_tasks
     expected = min(most, (always + front + beside) * n_tasks + math.ceil(part))
-    held_out = 0
-    if study.search.holdout is not None:  # the chosen merge and the references
-        held_out = (1 + len(study.labels)) * n_tasks
+    # Of the chosen merge and the references.
+    held_out = 0 if study.search.holdout is None else (1 + len(study.labels)) * n_tasks
     in_part = not all(map(study.is_whole, study.tasks))
     whole = len(set(map(merge_key, study.fixed.values()))) if in_part else searched
     return Forecast(

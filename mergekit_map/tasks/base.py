@@ -173,8 +173,7 @@ def quiet() -> Iterator[None]:
         create_bar(bar, *args, **{**options, "disable": True})
 
     with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
         stack.enter_context(patch.object(tqdm, "__init__", create_hidden))
         for name, level in _LEVELS.items():
             logger = logging.getLogger(name)

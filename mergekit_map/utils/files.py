@@ -59,11 +59,10 @@ def append_durably(path: Path, data: bytes) -> None:
 def written_state(path: StrPath) -> tuple[int, ...]:
     """Return the file system's record of a file's last change; () without a file."""
     try:
-        status = os.stat(path)
+        s = os.stat(path)
     except OSError:
         return ()
-    written = (status.st_mtime_ns, status.st_ctime_ns)
-    return status.st_size, status.st_dev, status.st_ino, *written
+    return s.st_size, s.st_dev, s.st_ino, s.st_mtime_ns, s.st_ctime_ns
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -167,8 +166,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
 def sha256(data: bytes | str) -> str:
     """Hash bytes, or text as UTF-8, to 64 hexadecimal digits."""
-    encoded = data.encode() if isinstance(data, str) else data
-    return hashlib.sha256(encoded).hexdigest()
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:

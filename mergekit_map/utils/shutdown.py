@@ -11,6 +11,7 @@ and temporary ones are removed.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -94,8 +95,6 @@ def _handle(number: int, _: object) -> None:
 
 def _end(number: int) -> NoReturn:
     try:
-        import shlex
-
         typed = shlex.join(["mergekit-map", *sys.argv[1:]])
         stopped, _ = stopped_by(Interrupted(number))
         _say(f"{stopped}; to go on, type it again: {typed}")

@@ -16,21 +16,19 @@ _SECRET_NAMES = re.compile(
 )
 _HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{10,}")
 _SHORTEST_SECRET = 8  # letters; any text may hold fewer by chance
-_COUNTS = ("", "k", "M", "B", "T")
 # Spaces of other scripts, and what joins letters, which Python calls unprintable.
 _HARMLESS = "\n\t\xa0\u200c\u200d\u202f\u3000"
 _ENDLESS = re.compile(r"(\S{100})\S{900,}")  # longer than any path but a mistake
-_BYTES = ("B", "kB", "MB", "GB", "TB")
 
 
 def count_in_words(number: float) -> str:
     """Write a number of things: ``795 k``, ``8.03 B``."""
-    return _short(number, _COUNTS)
+    return _short(number, ("", "k", "M", "B", "T"))
 
 
 def bytes_in_words(number: float) -> str:
     """Write a number of bytes: ``3.18 MB``."""
-    return _short(number, _BYTES)
+    return _short(number, ("B", "kB", "MB", "GB", "TB"))
 
 
 def percent(share: float) -> str:

@@ -380,8 +380,7 @@ def _become_worker(environment: dict[str, str], folder: str, opening: Opening) -
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    scratch = environment["TMPDIR"]
-    tempfile.tempdir = scratch
+    tempfile.tempdir = scratch = environment["TMPDIR"]
     logging.disable(logging.WARNING)  # the main process logs the same
     os.dup2(2, 1)  # what tasks print is for people
     threading.Thread(target=_end_with_parent, args=[scratch], daemon=True).start()

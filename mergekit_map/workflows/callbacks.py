@@ -138,10 +138,9 @@ class CallbackList(Listener):
                 event(one)
             except Exception as error:  # noqa: BLE001 - of others; hours are at stake
                 self._callbacks = [c for c in self._callbacks if c is not one]
-                text = f"{type(one).__name__} failed ({in_words(error)})"
                 _logger.warning(
                     "the callback %s and is left out from now on; the search goes on",
-                    redact(text),
+                    redact(f"{type(one).__name__} failed ({in_words(error)})"),
                 )
 
 

@@ -131,8 +131,7 @@ def merge_and_show(
         f"\nThis merge ({merged.point.weights}) is in the folder {out}.\n"
         f"Stock mergekit writes the same tensors with:\n  {merged.command}"
     )
-    words = screen.opening_options(run, options, **models)
-    screen.show_steps(run, answer, out, words)
+    screen.show_steps(run, answer, out, screen.opening_options(run, options, **models))
 
 
 @click.command(cls=MergeCommand)
