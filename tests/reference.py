@@ -77,19 +77,6 @@ def _markdown(
     return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
 
 
-FIGURES: dict[str, Callable[[], str]] = {
-    "contest-matches": kept("../../docs/results/contest.md", "models"),
-    "default-evaluations": default_merges,
-    "nested-measurements": nested_measurements,
-    "opponents": lambda: ", ".join(f"`{name}`" for name in OPPONENTS) + "\n",
-    "scale-parameters": kept("scale.md", "parameters"),
-    "scale-tasks": kept("scale.md", "tasks"),
-    "scale-models": kept("scale.md", "models"),
-    "workers": kept("workers.md", "search", columns=3),
-    "scale-side": kept("scale.md", "side by side"),
-}
-
-
 _MADE = re.compile(
     r"(<!-- made: (?P<name>[\w-]+) -->)(?P<text>.*?)(<!-- end -->)", re.S
 )
@@ -259,7 +246,15 @@ PARTS: dict[str, Callable[[], str]] = {
     "advanced-keys": partial(key_table, common=False),
     "forms": forms,
     "presets": presets,
-    **FIGURES,
+    "contest-matches": kept("../../docs/results/contest.md", "models"),
+    "default-evaluations": default_merges,
+    "nested-measurements": nested_measurements,
+    "opponents": lambda: ", ".join(f"`{name}`" for name in OPPONENTS) + "\n",
+    "scale-parameters": kept("scale.md", "parameters"),
+    "scale-tasks": kept("scale.md", "tasks"),
+    "scale-models": kept("scale.md", "models"),
+    "workers": kept("workers.md", "search", columns=3),
+    "scale-side": kept("scale.md", "side by side"),
 }
 
 

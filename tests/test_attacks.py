@@ -91,15 +91,12 @@ def test_names_that_were_used_on_the_way_are_not_written_to(run: Path) -> None:
     assert Path("victim.txt").read_text() == "as it was"
 
 
+UNSAFE = {"metric": "pass@1", "confirm_run_unsafe_code": True}
 CODE: dict[str, dict[str, Any]] = {
     "metric": {"lm_eval": "mbpp", "metric": "pass_at_1"},
     "function": {"python": "evil:score", "direction": "maximize"},
     "file of lm-eval": {"lm_eval": "evil.yaml", "metric": "acc"},
-    "unsafe code": {
-        "lm_eval": "humaneval",
-        "metric": "pass@1",
-        "confirm_run_unsafe_code": True,
-    },
+    "unsafe code": {"lm_eval": "humaneval", **UNSAFE},
 }
 COMMANDS = {
     "merge": MERGE,

@@ -78,20 +78,16 @@ def test_options_of_search_and_choice_complete_and_override_a_configuration(
     assert written["parameters"] == {"density": 0.7}
     block = written["map"]
     assert block["search"] == {"evaluations": 6, "hours": 0.5}
-    assert block["select"] == {
-        "not_worse_than": "base",
-        "prefer": {"fr": 2, "german": 1},
-    }
+    preferred = {"prefer": {"fr": 2, "german": 1}}
+    assert block["select"] == {"not_worse_than": "base", **preferred}
 
     limits = ["--require", "fr=5.7", "--require", "german=9"]
     invoke("search", "s.yml", "s", "--evaluations", "7", *limits)
 
     found = yaml.safe_load(Path("s/config.yml").read_text())
     assert found["map"]["search"] == {"evaluations": 7, "hours": 0.5}
-    assert found["map"]["select"] == {
-        **block["select"],
-        "require": {"fr": 5.7, "german": 9},
-    }
+    required = {"require": {"fr": 5.7, "german": 9}}
+    assert found["map"]["select"] == {**block["select"], **required}
     assert yaml.safe_load(Path("s.yml").read_text()) == written  # is the user's
 
 

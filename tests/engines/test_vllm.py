@@ -5,7 +5,6 @@ Run them with tests/engines/run_vllm.sh, which says what it wants.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -15,17 +14,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from runs import lines
 
 pytest.importorskip(
     "vllm", reason="vLLM is not installed; see tests/engines/run_vllm.sh"
 )
 
 from mergekit_map.evaluation.project import Project, load_project
-from mergekit_map.evaluation.vllm import (
-    InPlace,
-    checkpoint_in_vllm,
-    merges_in_vllm,
-)
+from mergekit_map.evaluation.vllm import InPlace, checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.types import Measurement
 
@@ -60,10 +56,9 @@ def test_logged_values_are_those_of_a_fresh_engine_on_mergekits_checkpoint(
     done = subprocess.run(command, check=True, capture_output=True, text=True)
 
     assert "started anew for each merge" not in done.stderr
-    lines = map(json.loads, Path("run/evaluations.jsonl").read_text().splitlines())
     logged = {
         tuple(line["coefficients"].items()): line
-        for line in lines
+        for line in lines("run")
         if line["task"] == "ask"
     }
     assert {line["engine"] for line in logged.values()} == {"vllm"}

@@ -42,8 +42,7 @@ def test_draws_a_panel_for_each_pair_of_some_tasks(n_tasks: int, n_points: int) 
     assert sum(a.axison for a in figure.axes) == panels * (panels + 1) // 2
 
 
-TAGS = {"b", "details", "div", "i", "pre", "summary"}
-TAGS |= {"table", "td", "th", "tr"}
+TAGS = {"b", "details", "div", "i", "pre", "summary", "table", "td", "th", "tr"}
 EVIL = "<script>alert(1)</script>&\"'"
 
 

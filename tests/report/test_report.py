@@ -113,9 +113,8 @@ def test_surfaces_are_what_the_surrogates_predict(
     nodes, values, stderrs = (
         np.array(surfaces[n]) for n in ("nodes", "value", "stderr")
     )
-    for t, task in enumerate(run.front.tasks):
+    for task, value, stderr in zip(run.front.tasks, values, stderrs, strict=True):
         surrogate = run.surrogates[task]
-        value, stderr = values[t], stderrs[t]
         if kind == "slices":
             assert value.shape == nodes.shape
             point = locate_in(run.front, [run.front.chosen.coefficients])

@@ -127,10 +127,9 @@ def test_a_gain_on_held_out_documents_alone_is_no_reason_for_the_soup() -> None:
     assert advice(held_out_front(anchors, merges=merges)) == MERGE
 
     # Beside a base that is as good on math, it still counts.
-    for place, (math_value, code) in enumerate(
-        [(0.6, 2.05), (0.5, 2.5), (0.505, 2.05)]
-    ):
-        merges[place]["measured"] = measured(math_value, code)
+    values = [(0.6, 2.05), (0.5, 2.5), (0.505, 2.05)]
+    for merge, (math_value, code) in zip(merges, values, strict=False):
+        merge["measured"] = measured(math_value, code)
     assert advice(held_out_front(anchors, merges=merges)) == MERGE
 
 

@@ -86,9 +86,6 @@ def test_what_generates_is_part_of_what_a_task_is(folder: Path) -> None:
 def test_a_task_that_generates_nothing_has_no_engine(folder: Path) -> None:
     write_choices(folder)
     spec, tasks = load(folder, lm_eval="choices.yaml", metric="acc")
+    spec = spec.model_copy(update={"engine": "vllm"})
 
-    found = choose_engines(
-        tasks, spec.model_copy(update={"engine": "vllm"}), on_gpu=True, used={}
-    )
-
-    assert found == {}
+    assert choose_engines(tasks, spec, on_gpu=True, used={}) == {}

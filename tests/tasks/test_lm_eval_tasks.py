@@ -69,9 +69,8 @@ def test_a_metric_that_a_task_computes_itself_has_no_known_range(folder: Path) -
     )
     path.write_text(path.read_text().replace("metric_list:\n- LIST\n", own))
 
-    assert load(folder, "choices.yaml", "f1").metric == Metric(
-        True, None, None, unit="f1"
-    )
+    found = load(folder, "choices.yaml", "f1").metric
+    assert found == Metric(True, None, None, unit="f1")
 
 
 def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None:
@@ -145,9 +144,7 @@ def test_says_what_is_wrong_before_a_model_is_loaded(
     assert caught.value.key == (place,)
 
 
-def test_documents_that_come_late_and_empty_prompts_are_rehearsed(
-    folder: Path,
-) -> None:
+def test_documents_that_come_late_and_empty_prompts_are_rehearsed(folder: Path) -> None:
     (folder / "late.py").write_text(
         "def process(doc, results):\n"
         "    return {'acc_late' if doc['question'] == '' else 'acc_early': 1.0}\n"
@@ -172,14 +169,8 @@ def test_the_fingerprint_changes_with_what_is_measured(folder: Path) -> None:
     def of(metric: str = "acc", **options: Any) -> str:
         return load(folder, "choices.yaml", metric, **options).fingerprint
 
-    seen = [
-        of(),
-        of("acc_norm"),
-        of(limit=5),
-        of(num_fewshot=1),
-        of(num_fewshot=2),
-        of(apply_chat_template=True),
-    ]
+    seen = [of(), of("acc_norm"), of(limit=5), of(apply_chat_template=True)]
+    seen += [of(num_fewshot=n) for n in (1, 2)]
     assert of(range=[0, 1]) == seen[0]
     write_choices(folder, doc_to_text="Q: {{question}}")
     seen.append(of())
@@ -241,9 +232,8 @@ def test_lm_eval_has_the_metric_and_the_filter(name: str) -> None:
             content["num_fewshot"] > 0
         )
     if entry.kind is Kind.GROUP:
-        (read,) = load_yaml(entry.yaml_path, resolve_func=False)[
-            "aggregate_metric_list"
-        ]
+        group = load_yaml(entry.yaml_path, resolve_func=False)
+        (read,) = group["aggregate_metric_list"]
         assert read["metric"] == task.metric
         assert read.get("filter_list", task.filter) == task.filter
 

@@ -62,9 +62,8 @@ def questions(count: int = 12, shared: int = 9) -> list[Request]:
         question = [*start, *rng.integers(3, VOCABULARY, rng.integers(2, 30))]
         for _ in range(4):
             choice = rng.integers(3, VOCABULARY, rng.integers(1, 6)).tolist()
-            found.append(
-                Request(tuple(map(int, [*question, *choice[:-1]])), tuple(choice))
-            )
+            inputs = (*map(int, question), *choice[:-1])
+            found.append(Request(inputs, tuple(choice)))
     return found
 
 
@@ -82,13 +81,6 @@ def one_by_one(model: PreTrainedModel, requests: list[Request]) -> Any:
 
 def in_trees(model: PreTrainedModel, requests: list[Request]) -> Likelihoods:
     return replace(likelihoods(model, "auto", requests, in_trees=True), tokens=256)
-
-
-def scored(scores: Likelihoods, requests: list[Request]) -> Any:
-    found = {}
-    for batch in scores.batches(requests):
-        found |= scores.score(batch, requests)
-    return [found[index] for index in range(len(requests))]
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -129,12 +121,11 @@ def test_models_score_as_they_do_request_by_request(
 
     assert scores.bounded
     assert (scores.width is not None) == reads_trees
-    assert ("task 'mine': requests are scored one by one" in caplog.text) == (
-        not reads_trees
-    )
+    told = "task 'mine': requests are scored one by one" in caplog.text
+    assert told != reads_trees
     expected = one_by_one(model, requests)
-    assert_same(scored(scores, requests), expected)
-    assert_same(scored(replace(scores, width=None), requests), expected)
+    assert_same(scores.score_all(requests), expected)
+    assert_same(replace(scores, width=None).score_all(requests), expected)
 
 
 def test_logits_are_the_same_in_chunks_and_at_once(
@@ -149,14 +140,14 @@ def test_logits_are_the_same_in_chunks_and_at_once(
         lambda _m, _i, out: held.append(out.shape[1])
     )
 
-    assert_same(scored(scores, requests), expected)
+    assert_same(scores.score_all(requests), expected)
     assert max(held) == 5
     head.remove()
     handle = model.register_forward_pre_hook(refuse_no_input, with_kwargs=True)
     scores = in_trees(model, requests)
     handle.remove()
     assert not scores.bounded
-    assert_same(scored(scores, requests), expected)
+    assert_same(scores.score_all(requests), expected)
 
 
 def refuse_no_input(_model: Any, _args: Any, options: dict[str, Any]) -> None:
@@ -174,7 +165,7 @@ def test_windows_shorter_than_a_request_are_kept(
         scores = checked(in_trees(model, requests), requests, "mine")
 
     assert "sliding_window is 8, and a request has " in caplog.text
-    assert_same(scored(scores, requests), one_by_one(model, requests))
+    assert_same(scores.score_all(requests), one_by_one(model, requests))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -208,18 +199,18 @@ def test_the_tokens_of_a_pass_are_halved_until_it_fits(
     scores = in_trees(build("Llama", **SOME_HEADS), requests)
     tried, score = [], Likelihoods.score
 
-    def attempt(self: Likelihoods, batch: Any, asked: Any) -> Any:
+    def attempt(self: Likelihoods, batch: Any, asked: Any, **how: Any) -> Any:
         tried.append(self.tokens)
         if len(batch) * len(batch[0].tokens) > most:
             raise torch.OutOfMemoryError("full")
-        return score(self, batch, asked)
+        return score(self, batch, asked, **how)
 
     monkeypatch.setattr(Likelihoods, "score", attempt)
     most = 100
     found = fitted(scores, requests)
     assert found.tokens == 64
     assert list(dict.fromkeys(tried)) == [256, 128, 64]
-    assert len(scored(found, requests)) == len(requests)
+    assert len(found.score_all(requests)) == len(requests)
     most = 0
     with pytest.raises(torch.OutOfMemoryError, match="full"):
         fitted(scores, requests)

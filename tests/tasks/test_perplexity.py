@@ -108,19 +108,13 @@ def test_nan_is_a_value(bench: Bench, documents: list[str]) -> None:
     assert math.isnan(result.stderr)
 
 
-def test_says_that_a_block_is_longer_than_the_model_reads(
+def test_says_that_block_or_tokenizer_do_not_suit_the_model(
     bench: Bench, documents: list[str]
 ) -> None:
     message = "task 'mine' on model .*: block must be at most .* 128 .*got 129"
     with pytest.raises(EvaluationError, match=message):
         measure(bench, documents, block=129)
-
-
-def test_says_that_the_tokenizer_belongs_to_another_model(
-    bench: Bench, documents: list[str]
-) -> None:
     bench.model = build_model(100)
-
     with pytest.raises(EvaluationError, match="embeddings for 100 tokens"):
         measure(bench, documents)
 
@@ -209,13 +203,9 @@ def test_the_fingerprint_changes_with_text_and_options_only(
 
     lines = ['{"text": "a b"}', '{"text": "c"}']
     text = "\n".join(lines)
-    found = {
-        fingerprint(text),
-        fingerprint(text, max_tokens=9),
-        fingerprint(text, block=9),
-        fingerprint("\n".join(reversed(lines))),
-        fingerprint('{"text": "a"}\n{"text": " bc"}'),
-    }
+    others = ("\n".join(reversed(lines)), '{"text": "a"}\n{"text": " bc"}')
+    found = {fingerprint(one) for one in (text, *others)}
+    found |= {fingerprint(text, max_tokens=9), fingerprint(text, block=9)}
 
     assert len(found) == 5
     bench.folder = tmp_path_factory.mktemp("elsewhere")

@@ -119,15 +119,8 @@ def test_nobody_without_the_token_is_let_in(actors: WorkerPool) -> None:
     right = {**os.environ, "RAY_AUTH_MODE": "token"}
 
     def said(environment: dict[str, str]) -> str:
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            env=environment,
-            text=True,
-            timeout=120,
-        )
-        return done.stdout
+        options = {"capture_output": True, "text": True, "timeout": 120}
+        return subprocess.run(command, check=False, env=environment, **options).stdout
 
     assert said(right).strip().endswith("in")
     assert "in" not in said(wrong).split()

@@ -51,9 +51,8 @@ def test_only_weights_change_and_a_block_follows() -> None:
         entry.get("parameters", {}).pop("weight", None)
     assert content == was
     odd = PLAIN.replace("weight: 0.5", "weight: .nan").replace("3e-1", "-1.5")
-    assert yaml.safe_load(extended(odd))["map"]["search"] == {
-        "bounds": {"medicine": [-1.5, 1]}
-    }
+    search = yaml.safe_load(extended(odd))["map"]["search"]
+    assert search == {"bounds": {"medicine": [-1.5, 1]}}
     by_ratio = odd.replace("dare_ties", "nuslerp")
     assert "search" not in yaml.safe_load(extended(by_ratio))["map"]
     # A number is no name of a weight.
