@@ -153,10 +153,12 @@ def _sum(rows: Tensor) -> Tensor:
     """Return ``rows.sum(dim=0)``, (n, k) to (k,), bit for bit, but faster."""
     if len(rows) == 2:
         return torch.add(*rows).add_(0)  # from zero, as a sum: no negative zero
-    total = rows.new_empty(rows.shape[1])
-    last = max(0, len(total) // _GROUP - 1) * _GROUP  # where the last group begins
+    if rows.device.type != "cpu":
+        return rows.sum(dim=0)
     # torch sums half precision in float32, too, and rounds in the end, but takes three
-    # times as long on a CPU. From the last group on, it adds in another order.
+    # times as long. From the last group on, it adds in another order.
+    total = rows.new_empty(rows.shape[1])
+    last = max(0, len(total) // _GROUP - 1) * _GROUP
     dtype = torch.promote_types(rows.dtype, torch.float32)
     total[:last] = rows[:, :last].sum(dim=0, dtype=dtype)
     total[last:] = rows[:, last:].sum(dim=0)

@@ -128,10 +128,15 @@ def cancelling(n: int, size: int, dtype: torch.dtype) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_models_are_added_in_mergekits_order(dtype: torch.dtype) -> None:
+def test_models_are_added_in_mergekits_order(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sensitive = 0
-    for n, over in itertools.product((4, 5, 8, 20), (0, 1, 31, 32, 40, 63, 100, 127)):
-        deltas = cancelling(n, 4 * BLOCK // n + over, dtype)
+    overs = (0, 1, 9, 31, 32, 40, 63, 100, 127)
+    ns = (4, 5, 7, 8, 15, 20)
+    for n, over, block in itertools.product(ns, overs, (BLOCK, 10 * BLOCK)):
+        monkeypatch.setattr(replays, "_BLOCK", block)
+        deltas = cancelling(n, (2 * BLOCK + 2 * block) // n + over, dtype)
         base, target = torch.zeros_like(deltas[0]), torch.empty_like(deltas[0])
         replay = TaskVectorReplay(tuple(range(n)), base, deltas, False, False, 1)
 
@@ -141,6 +146,8 @@ def test_models_are_added_in_mergekits_order(dtype: torch.dtype) -> None:
         in_order = sum(row.float() for row in deltas)
         sensitive += int((in_order.to(dtype) != target).sum())
     assert sensitive > 0
+    last_columns = cancelling(6, 13, dtype)
+    assert torch.equal(replays._sum(last_columns), last_columns.sum(dim=0))
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 6e4])
