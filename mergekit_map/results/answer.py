@@ -143,8 +143,10 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
     text = f"no merge{within} {verb} {name}"
     if len(counted) == len(front.tasks):
         return f"N{text[1:]} here"
-    alone = "alone counts" if len(counted) == 1 else "alone count"
-    return f"On {listed(counted)}, which {alone}, {text}"
+    alone = "which alone counts" if len(counted) == 1 else "which alone count"
+    if not (select.prefer or select.require):
+        alone = "where alone a model is clearly better than the base"
+    return f"On {listed(counted)}, {alone}, {text}"
 
 
 def _tasks(names: Sequence[str]) -> str:

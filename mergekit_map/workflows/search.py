@@ -178,7 +178,7 @@ def _begin(
     imported: Sequence[Evaluation],
 ) -> None:
     """Write the plan of a search, and add what is known to its log."""
-    folder, ahead = log.folder, forecast(study)
+    folder, ahead, resumed = log.folder, forecast(study), log.folder.unfinished
     before, changed = _measured_before(folder), "the configuration"
     if before is not None:
         changed = changes_in_words(before.identity, project.identity)
@@ -192,7 +192,7 @@ def _begin(
     add_imported(study, log, imported)
     known = [e for one in study.parts for e in own_evaluations(one, log)]
     total = ahead.measurements
-    if before != _manifest(project, study):  # some is of another search
+    if resumed or before != _manifest(project, study):  # some may be of another search
         total += len({(e.merge, e.key) for e in known}) - n_known(study, log)
     parts = project.held_out_study().parts if project.held_out else ()
     held_out = [e for part in parts for e in matching(part, log) if e.role == "holdout"]
