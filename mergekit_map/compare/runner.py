@@ -99,8 +99,8 @@ def compare_runs(
             for metric in search.front.metrics.values()
         )
         comparison = Comparison(
-            preferences=spec.preferences,
-            seed=spec.seed,
+            preferences=int(spec.preferences),  # NumPy's is no JSON
+            seed=int(spec.seed),
             unit="percent" if percent else "scaled",
             runs=[_compare(search, spec, percent=percent) for search in searches],
         )

@@ -33,7 +33,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MapError, MergeError, in_words
 from mergekit_map.merging.devices import needs_all_gpus
-from mergekit_map.models.facts import no_tekken
+from mergekit_map.models.facts import has_tokenizer, no_tekken
 from mergekit_map.models.files import find_model, fingerprint, read_headers, read_json
 from mergekit_map.models.references import models_with_adapter, referenced_models
 from mergekit_map.utils.files import cache_home, partial_path, sha256, write_json
@@ -111,21 +111,23 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     configuration and the tokenizer: mergekit lists models in the order of a set, which
     differs between processes. Errors of mergekit and of the disk become a MergeError.
     """
-    needed = {"write_model_card": False, "multi_gpu": False, "copy_tokenizer": True}
-    options = options.model_copy(update=needed)
     models = [*map(ModelReference.parse, referenced_models(config))]
     ordered = patch.object(MergeConfiguration, "referenced_models", lambda _: models)
     with _translate_errors(folder), ordered, _VOCABULARY_BY_ID, no_tekken():
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         merge = MergeConfiguration.model_validate(dict(config))
+        donor = find_model(str((merge.base_model or models[0]).model), here=True).folder
+        # A tokenizer was measured with, if there is one.
+        copied = options.copy_tokenizer or has_tokenizer(donor)
+        needed = {"write_model_card": False, "multi_gpu": False}
+        options = options.model_copy(update={**needed, "copy_tokenizer": copied})
         _sort_tensors(get_architecture_info(merge, options))
         run_merge(merge, str(folder), options)
     resized = bool(config.get("tokenizer") or config.get("tokenizer_source"))
     _correct_config(folder, options, resized=resized)
     # mergekit leaves out how text is generated, beside a tokenizer of its own, how
     # images are read, and the code that a configuration names.
-    donor = find_model(str((merge.base_model or models[0]).model), here=True).folder
     code = donor.glob("*.py") if options.trust_remote_code else ()
     images = donor.glob("*processor_config.json")
     for file in (*donor.glob("generation_config.json"), *images, *code):

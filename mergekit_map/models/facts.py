@@ -29,7 +29,6 @@ T = TypeVar("T")
 _LAYERS = re.compile(r"\b(n(um)?|(en|de)coder)_\w*(layers?|blocks|experts|labels)$")
 _MOST_LAYERS = 10_000  # where the tensors cannot be read
 _MOST_LABELS = 1 << 20
-# Files with a vocabulary: without one transformers loads no tokenizer.
 _VOCABULARY = re.compile(r"(tokenizer|tekken)\.json|vocab.*|.+\.(model|spm|tiktoken)")
 _SPECIAL = ("bos_token", "eos_token")
 _OTHER_HEADS = (
@@ -207,9 +206,14 @@ def no_tekken() -> AbstractContextManager[object]:
     )
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether there is a vocabulary: without one transformers loads no tokenizer."""
+    return any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir())
+
+
 def read_tokenizer(folder: Path, options: MergeOptions) -> Tokenizer | None:
     """Load the tokenizer of a model; None where there is none."""
-    if not any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
+    if not has_tokenizer(folder):
         return None
     try:
         with no_tekken():
