@@ -51,7 +51,7 @@ from mergekit_map.utils.files import StrPath, plain, write_atomically
 _SHARING = "https://cloud.plotly.com/newchart"
 _N_NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
 # The page's own script, in the order in which its parts build on one another.
-_SCRIPTS = (
+SCRIPTS = (
     *("guard.js", "choosing.js", "drawing.js", "tables.js", "marks.js"),
     *("front_chart.js", "parallel_chart.js", "surrogate_charts.js", "panels.js"),
     "report.js",
@@ -67,15 +67,11 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Path:
     path = page_path(page or Path(run) / "report.html")
     finished = read_finished(Path(run))
     picture = finished.folder.picture
-    write_atomically(path, report_page(report_content(finished)))
+    page = build_page("report.html", SCRIPTS, report_content(finished))
+    write_atomically(path, page)
     if not picture.exists():
         plot_front(finished.front, picture)
     return path
-
-
-def report_page(content: Mapping[str, object]) -> str:
-    """Return the page of ``report_content``."""
-    return build_page("report.html", _SCRIPTS, content)
 
 
 def build_page(main: str, scripts: Iterable[str], content: Mapping[str, object]) -> str:

@@ -111,7 +111,7 @@ class Evaluation(Record):
     details: Mapping[str, int | Finite] = Field(default_factory=dict)
     """Other values of the task."""
     merge: Line
-    """Fingerprint of models, method, dtype and seed, the same for a whole search."""
+    """Fingerprint of models, method, dtype and seed; of `linear` references another."""
     recipe: Line | None = left_out()
     """Fingerprint of this merge's recipe, in any search; left out where unknown."""
     definition: Line

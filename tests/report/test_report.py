@@ -17,9 +17,10 @@ from runs import lines, read
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import (
+    SCRIPTS,
+    build_page,
     predict_surfaces,
     report_content,
-    report_page,
     write_report,
 )
 from mergekit_map.results.surrogates import FinishedSearch, locate_in, read_finished
@@ -54,7 +55,7 @@ def test_says_which_recipe_is_missing(two: Path) -> None:
 
 
 def test_the_page_may_run_its_own_two_scripts_and_fetch_nothing(two: Path) -> None:
-    page = report_page(content_of(two))
+    page = build_page("report.html", SCRIPTS, content_of(two))
 
     (policy,) = re.findall(
         r'http-equiv="Content-Security-Policy" content="(.*?)"', page

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError
 from mergekit_map.report.overlay import write_fronts_report
-from mergekit_map.report.page import report_content, report_page, write_report
+from mergekit_map.report.page import SCRIPTS, build_page, report_content, write_report
 from mergekit_map.results.answer import answer
 from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.run_folder import RunFolder
@@ -294,7 +294,8 @@ def test_names_with_markup_do_no_harm_and_no_control_or_link_leads_away(
     content = spoiled(plain, itertools.cycle(EVIL))
     content["answer"] |= {"headline": EVIL[2], "findings": EVIL, "details": EVIL}
     evil_page = tmp_path / "<b>&page#.html"
-    evil_page.write_text(report_page({**content, "name": EVIL[0]}), encoding="utf-8")
+    evil = {**content, "name": EVIL[0]}
+    evil_page.write_text(build_page("report.html", SCRIPTS, evil), encoding="utf-8")
 
     with watched_page(browser, evil_page) as watched:
         page = watched.page

@@ -40,7 +40,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 
     The page has the answer, the front with sliders and limits that find its points,
     their recipes, the predictions and all measurements. It is one file that you can
-    mail: it loads nothing else. Recipes name your models as you did, with paths. If the
+    mail: it loads nothing else. Recipes hold the full paths of your models. If the
     search is not finished, the page shows the front so far.
 
     If you name several searches, the page compares their answers, hypervolumes and
