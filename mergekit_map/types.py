@@ -97,6 +97,10 @@ class Metric:
     upper: float | None  # largest possible value, None where unbounded
     unit: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.bounds[0] < self.bounds[1]:
+            raise ValueError(f"the range must rise, got {self.bounds}")
+
     @property
     def sign(self) -> int:
         """Return 1 or -1, the factor that makes larger values better."""

@@ -183,6 +183,10 @@ def test_a_search_beyond_a_finished_one_can_be_looked_at(stopped: Any) -> None:
     plan.write_text(f"{plan.read_text()}\n")
     with pytest.raises(ArtifactError, match="is of an earlier search into this folder"):
         read_run("run")
+    ends = re.compile(r'("lower": ?)[^,]+(,\s*"upper": ?)[^,}]+')
+    plan.write_text(ends.sub(r"\g<1>0\g<2>-1", plan.read_text()))
+    with pytest.raises(ArtifactError, match="the range must rise, got"):
+        look_at("run")
 
 
 def test_no_point_is_merged_during_a_search_or_from_an_old_front(stopped: Any) -> None:
