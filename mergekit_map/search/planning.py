@@ -100,10 +100,10 @@ def _failed_before(
 
 
 def _tried(study: Study, rounds: Rounds, known: Sequence[Evaluation]) -> FloatArray:
-    """List the merges that were proposed or measured, failed ones too; (n, d)."""
+    """List the merges that were proposed, or tried on every task; (n, d)."""
     proposed = {merge_key(c): c for planned in rounds for _, c in planned}
-    tried = proposed | {e.key[0]: e.coefficients for e in known}
-    return study.vectors(tried.values())
+    whole = (k for k, of in by_merge(known).items() if of.keys() >= study.tasks.keys())
+    return study.vectors((proposed | {k: dict(k) for k in whole}).values())
 
 
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
@@ -217,8 +217,7 @@ def n_spent(study: Study, rounds: Rounds, known: Sequence[Evaluation]) -> int:
     whole = [key for key, tasks in tried.items() if tasks.keys() >= study.tasks.keys()]
     is_inside = study.contains(study.vectors(map(dict, whole)))
     logged = {key for key, yes in zip(whole, is_inside, strict=True) if yes}
-    planned = {merge_key(c) for candidates in rounds for _, c in candidates}
-    return len(logged | planned)
+    return len(logged | {merge_key(c) for candidates in rounds for _, c in candidates})
 
 
 def n_quiet_rounds(rounds: Rounds, known: Sequence[Evaluation]) -> int:

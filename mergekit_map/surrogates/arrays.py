@@ -14,8 +14,9 @@ _ROUNDING = 1e-12  # relative, after a few operations
 
 
 def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:
-    """Return which rows of X (k, d) lie within the bounds (d, 2); (k,)."""
-    return np.asarray(((bounds[:, 0] <= X) & (bounds[:, 1] >= X)).all(axis=1))
+    """Return which rows of X (k, d) lie within the bounds (d, 2), but for rounding."""
+    beyond = np.abs(X - X.clip(*bounds.T))
+    return np.asarray((beyond <= _ROUNDING * np.ptp(bounds, axis=1)).all(axis=1))
 
 
 def ranges(Y: FloatArray) -> FloatArray:

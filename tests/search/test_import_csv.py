@@ -31,10 +31,10 @@ IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.9)}
 FILE = Path("some.csv")
 
 
-def study_of(**search: Any) -> Study:
+def study_of(names: str = "xy", **search: Any) -> Study:
     loss = Metric(higher_is_better=False, lower=0.0, upper=None)
     search = {"evaluations": 10, "remeasure": 0, **search}
-    return make_study("xy", list(IDEAL), ("base", "soup"), loss, **search)
+    return make_study(names, list(IDEAL), ("base", "soup"), loss, **search)
 
 
 def bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
@@ -94,11 +94,12 @@ def test_imported_merges_replace_new_ones_once_where_they_are_fitted() -> None:
     assert silence == []
 
 
-def test_imports_of_one_task_replace_no_new_merges() -> None:
-    rows = [{"x": one / 10, "y": 0.0, "near": 1.0} for one in range(1, 10)]
-    run(study_of(), Recorder(bowl), write_csv(*rows))
-
-    assert [e.role for e in logged()].count("design") == 2 * 3
+def test_imports_of_one_task_replace_no_merge_and_stand_in_the_way_of_none() -> None:
+    grid = [{"x": float(np.nextafter(one / 20, 2))} for one in range(21)]
+    rows = [{**merge, "near": bowl(merge, "near").value} for merge in grid]
+    _, said = run(study_of("x"), evaluate := Recorder(bowl), write_csv(*rows))
+    assert "21 lie within the bounds" in said[0]  # the last but for rounding
+    assert len(evaluate.calls) == 2 * 10
 
 
 def test_all_that_is_imported_into_a_finished_search_is_fitted() -> None:
