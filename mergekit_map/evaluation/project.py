@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.problems import (
     Problem,
     loaded_problems,
+    named_code,
     parse_map_block,
     raise_problems,
 )
-from mergekit_map.config.schema import MapBlock, SearchSpec, named_code
+from mergekit_map.config.schema import MapBlock, SearchSpec
 from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.config.yaml_file import (
     KeyPath,
@@ -182,7 +182,8 @@ def _build_project(
         one, other = next((n, named[p]) for n, p in places.items() if named[p] != n)
         text = f"{one!r} and {other!r} are one model; write it the same way"
         return None, [Problem((), text)]
-    placed = map_references(space.template, lambda m: places.get(m, m))
+    found = iter(references_in(merge))
+    placed = map_references(space.template, lambda _: next(found))
     project = make(space=replace(space, template=placed))
     if options is not None:
         problems += check_plan(project.space, options)
@@ -233,7 +234,7 @@ class Project:
         names, tasks = ", ".join(self.space.names), ", ".join(self.tasks)
         return f"Project({str(self.file.path)!r}: weights {names} for tasks {tasks})"
 
-    @cached_property
+    @functools.cached_property
     def identity(self) -> Identity:
         """Return all settings that decide the result of a merge."""
         return merge_identity(self.space, self.options)
@@ -263,12 +264,12 @@ class Project:
         known_as = {space_digest(before.identity): before.merge}
         return replace(project, used=used or project.used, known_as=known_as)
 
-    @cached_property
+    @functools.cached_property
     def reference_points(self) -> ReferencePoints:
         """Return base, parents and soup, and how they are measured."""
         return reference_points(self.space, self.layers)
 
-    @cached_property
+    @functools.cached_property
     def on_disk(self) -> Project | None:
         """Return the project of the reference points that are no merges of this one."""
         if not (self.has_references and self.reference_points.others):
@@ -322,7 +323,7 @@ class Project:
             for name, measure in measures.items()
         }
 
-    @cached_property
+    @functools.cached_property
     def held_out(self) -> HeldOut | None:
         """Return the held-out documents; None where the search sees all."""
         share, seed = self.spec.search.holdout, self.spec.search.seed
@@ -353,7 +354,7 @@ class Project:
         chosen = self.engines.get(name)
         return chosen.definition(task) if chosen else task.fingerprint[:16]
 
-    @cached_property
+    @functools.cached_property
     def engines(self) -> Mapping[str, EngineChoice]:
         """Return the engine of each task that generates, and why it was chosen."""
         on_gpu = str(self.options.device) in {"cuda", "cuda:0", "xpu", "xpu:0"}

@@ -70,8 +70,8 @@ def is_there(device: str) -> bool:
     """Return whether torch can compute on a device of this machine."""
     try:
         torch.zeros(1, device=device).item()  # ``meta`` has shapes and no values
-    except (RuntimeError, AssertionError):  # the latter where it was built without
-        return False
+    except (RuntimeError, AssertionError) as error:  # the latter where built without
+        return "out of memory" in str(error)  # it is full, and says so when it is used
     return True
 
 

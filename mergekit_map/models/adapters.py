@@ -63,12 +63,9 @@ class Adapter:
 
     def renamed(self, names: Mapping[str, str]) -> Adapter:
         """Return it for a model that calls its tensors by other ``names``."""
-
-        def under(content: Mapping[str, Any]) -> dict[str, Any]:
-            return {names.get(name, name): value for name, value in content.items()}
-
-        parts = (self.matrices, self.scales, self.whole)
-        return Adapter(self.kind, self.settings, *map(under, parts))
+        parts: Iterable[Mapping[str, Any]] = (self.matrices, self.scales, self.whole)
+        renamed = ({names.get(n, n): value for n, value in p.items()} for p in parts)
+        return Adapter(self.kind, self.settings, *renamed)
 
     @property
     def transposes(self) -> bool:
@@ -203,14 +200,20 @@ def with_adapter_bases(merge: MergeConfig, *names: str) -> MergeConfig:
     """Write ``base+adapter`` for every adapter of the base model that is named alone.
 
     The base may have other ``names``, if it has moved. Adapters of other models stay
-    alone; the check of the models reports them.
+    alone; the check of the models reports them. So does one that gives its tokenizer:
+    of ``base+adapter`` mergekit takes that of the base.
     """
     if (base := merge.get("base_model")) is None:
         return merge
     bases = (base, *names)
     adapters = [m for m in referenced_models(merge) if m != base and _adapts(m, bases)]
     whole = {adapter: f"{base}+{adapter}" for adapter in adapters}
-    return map_references(merge, lambda model: whole.get(model, model))
+    written = dict(map_references(merge, lambda model: whole.get(model, model)))
+    if "tokenizer_source" in merge:
+        written["tokenizer_source"] = merge["tokenizer_source"]
+    if "source" in (tokenizer := merge.get("tokenizer") or {}):
+        written["tokenizer"]["source"] = tokenizer["source"]
+    return written
 
 
 def _adapts(reference: str, bases: Iterable[str]) -> bool:

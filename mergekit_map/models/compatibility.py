@@ -251,7 +251,7 @@ def _check_tokenizer(base: ModelFacts) -> Iterator[Finding]:
 def _check_tensors(model: ModelFacts) -> Iterator[Finding]:
     missing = [
         weight.name
-        for weight in (_weights(model) if model.headers else ())
+        for weight in (() if "weights" in model.unread else _weights(model))
         # For a head that is not there it takes the embeddings, as if they were tied.
         if (not weight.optional or weight.tied_names) and not _is_there(weight, model)
     ]

@@ -65,7 +65,7 @@ class Manifest(Record):
     """Content that the fingerprint of the merge is of."""
     definitions: dict[Line, Line]
     """Fingerprints of the tasks."""
-    digests: Literal[1, 2, 3, 4] = 1
+    digests: Annotated[int, Field(ge=1, le=4)] = 1
     """Version of the digests of models: 4 covers what a loader may read."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -112,6 +113,12 @@ def test_an_open_device_is_the_one_of_before_if_that_is_there(
     assert decided(MergeOptions(device="mps"), "cpu").device == "mps"
     monkeypatch.setattr("mergekit_map.merging.devices.is_there", "other".__eq__)
     assert decided(options, "other").device == "other"
+
+
+def test_a_full_device_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+    monkeypatch.setattr(torch, "zeros", full)
+    assert devices.is_there("cuda")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")

@@ -54,6 +54,20 @@ def test_an_adapter_of_the_base_model_is_merged_into_it(
     assert (moved != merge) == (is_its_base or is_moved)
 
 
+def test_an_adapter_stays_alone_where_its_tokenizer_is_wanted(tmp_path: Path) -> None:
+    front = model(tmp_path / "base")
+    lora = adapter(tmp_path / "lora", "org/base")
+    merge = {"base_model": front, "models": [{"model": lora}], "tokenizer_source": lora}
+    merge["tokenizer"] = {"source": lora, "tokens": {"x": {"source": lora}}}
+
+    written = with_adapter_bases(merge)
+
+    whole = f"{front}+{lora}"
+    assert written["models"] == [{"model": whole}]
+    assert written["tokenizer_source"] == written["tokenizer"]["source"] == lora
+    assert written["tokenizer"]["tokens"] == {"x": {"source": whole}}
+
+
 def test_models_and_adapters_with_a_base_stay(tmp_path: Path) -> None:
     lora = adapter(tmp_path / "lora", "org/other")
     whole = model(tmp_path / "whole")

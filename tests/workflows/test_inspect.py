@@ -92,6 +92,7 @@ SEEDS: dict[str, tuple[Edit, str, str]] = {
         "tensors-missing",
         "it lacks 1 of the tensors that mergekit asks for ('lm_head.weight')",
     ),
+    "all gone": (edit_tensors(dict.clear), "tensors-missing", "it lacks 21 of the"),
     "shape": (
         edit_tensors(lambda tensors: tensors.update({UP: tensors[UP][:, :16]})),
         "tensor-shapes",
