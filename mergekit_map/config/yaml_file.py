@@ -30,6 +30,7 @@ _UNUSABLE = re.compile(
 _TAG = "tag:yaml.org,2002:"
 _TEXT = f"{_TAG}str"
 _NUMBERS = (f"{_TAG}int", f"{_TAG}float")
+_OF_YAML_1_1 = r":|^[-+]?0[0-9]"  # 1:30 is 90 there, and 010 is 8
 _TYPES = ("str", "int", "float", "bool", "null", "map", "seq")
 # Numbers such as 1e-3, which PyYAML reads as text, as YAML 1.1 wants a point in them.
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
@@ -287,8 +288,8 @@ class _Places:
                 self.lines[(*key, index)] = _line(item)
                 self.walk(item, (*key, index))
         else:
-            if node.tag in _NUMBERS and ":" in str(node.value):
-                node.tag = _TEXT  # 1:30 is 90 in YAML 1.1
+            if node.tag in _NUMBERS and re.search(_OF_YAML_1_1, str(node.value)):
+                node.tag = _TEXT
             self._refuse_unusable(node, key)
 
     def _refuse_unusable(self, node: yaml.Node, key: KeyPath) -> None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.config.schema import SelectSpec, share_of
-from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.errors import ConfigError
 from mergekit_map.optimize.scalarization import TIE, Scalarization
 from mergekit_map.results.front import Front, Kind
 from mergekit_map.results.gains import on_held_out
@@ -18,7 +18,7 @@ from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.paired import PairedMerges, stderrs_beside
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SIGNIFICANT, Metric
-from mergekit_map.utils.text import listed
+from mergekit_map.utils.text import listed, nearest
 
 MISSED = "misses its limits"
 _AT_BEST = 1e-3  # of the range: that a prediction may lack of the best possible value
@@ -75,7 +75,14 @@ class Anchors:
         merges = by_merge(e for e in evaluations if not e.failed)
         measured = {label: merges.get(merge_key(c), {}) for label, c in anchors.items()}
         values = {k: {t: e.value for t, e in of.items()} for k, of in measured.items()}
-        noise = {task: e.stderr or np.nan for task, e in measured.get(BASE, {}).items()}
+        stderrs: dict[str, list[float]] = {}
+        for task, e in itertools.chain(*(of.items() for of in measured.values())):
+            stderrs.setdefault(task, []).extend(filter(None, [e.stderr]))
+        # The error of an accuracy of 0 or 1 is 0, and that of others is not far.
+        noise = {
+            task: e.stderr or min(stderrs[task], default=np.nan)
+            for task, e in measured.get(BASE, {}).items()
+        }
         return cls(values, noise=noise)
 
     def reliability(self, task: str, metric: Metric) -> float:

@@ -41,7 +41,7 @@ class ToMlflow(Callback):
         """Log a measurement: its value, and what it cost."""
         e = evaluation
         self.counts[e.task] += 1
-        if not e.failed:
+        if not e.failed and e.role != "holdout":
             step = self.counts[e.task]
             self.mlflow.log_metric(e.task, e.value, step=step)
             self.mlflow.log_metric(f"{e.task}_seconds", e.seconds, step=step)

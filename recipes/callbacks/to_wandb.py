@@ -32,7 +32,7 @@ class ToWandb(Callback):
     def on_measured(self, evaluation: Any) -> None:
         """Log a measurement: its value, its merge, and what it cost."""
         e, self.count = evaluation, self.count + 1
-        if e.failed:
+        if e.failed or e.role == "holdout":
             return
         weights = {f"weight/{n}": value for n, value in e.coefficients.items()}
         values = {f"task/{e.task}": e.value, f"seconds/{e.task}": e.seconds}

@@ -55,11 +55,12 @@ def test_a_file_stays_where_nothing_can_be_set(text: str, tmp_path: Path) -> Non
 
 
 def test_keys_are_text_and_exponents_make_numbers(tmp_path: Path) -> None:
-    text = "no: 1e-3\n3: '1e3'\ntrue: 2020-01-01\nb: 1:30\n"
+    text = "no: 1e-3\n3: '1e3'\ntrue: 2020-01-01\nb: 1:30\nc: 010\n"
 
     content = read(text, tmp_path).content
 
-    assert content == {"no": 0.001, "3": "1e3", "true": "2020-01-01", "b": "1:30"}
+    texts = {"3": "1e3", "true": "2020-01-01", "b": "1:30", "c": "010"}
+    assert content == {"no": 0.001, **texts}
     assert read(yaml_text(content), tmp_path).content == content
 
 

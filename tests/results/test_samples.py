@@ -30,6 +30,7 @@ def test_scores_are_of_the_value_that_is_their_mean(
 
     assert agree(answers, Reading.of(answers.mean, None))
     assert answers.mean == pytest.approx(value)
+    assert agree(answers, Reading.of(answers.mean + 1e-7, 0.1))  # added in float32
     assert not agree(answers, Reading.of(value + 0.01, 0.1))
     assert not agree(answers, UNKNOWN)
     assert not agree(None, Reading.of(value, 0.1))

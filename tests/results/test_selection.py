@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import line
 from fronts import MATH, NOT_MEASURED, Row, make_front
 
 from mergekit_map.config.schema import SelectSpec
@@ -108,9 +109,10 @@ def test_a_task_counts_by_what_of_its_gain_is_no_noise() -> None:
         assert found.reliability("math", Metric(True, 0, 1)) == pytest.approx(share)
 
 
-def test_a_task_without_a_gain_counts_where_a_point_is_asked_for() -> None:
-    front = chosen([row(0.9, 2.6)], parents=TWO, select={"index": 0})
-    assert advice(front) == MERGE
+def test_an_accuracy_of_0_has_the_noise_of_others() -> None:
+    log = [line({"x": x}, "math", x / 20, stderr=x / 20) for x in (0.0, 1.0)]
+    merges = {"base": {"x": 0.0}, "one": {"x": 1.0}}
+    assert Anchors.measured(merges, log).noise == {"math": 0.05}
 
 
 def test_a_merge_that_is_worse_than_the_base_is_no_reason_to_keep_the_base() -> None:
@@ -123,6 +125,9 @@ def test_a_merge_that_is_worse_than_the_base_is_no_reason_to_keep_the_base() -> 
     parents, require = {"one": row(0.70, 2.90)}, {"require": {"math": 0.65}}
     missing = chosen([row(0.60, 2.30)], parents=parents, select=require)
     assert advice(missing) == MERGE
+    # A task without a gain counts where a point is asked for.
+    asked = chosen([row(0.9, 2.6)], parents=TWO, select={"index": 0})
+    assert advice(asked) == MERGE
 
 
 def test_what_was_measured_to_miss_a_limit_is_not_chosen_again() -> None:
