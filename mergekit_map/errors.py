@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
 from mergekit_map.utils.text import redact
 
 
@@ -68,19 +65,3 @@ def first_line(error: Exception) -> str:
     told = getattr(error, "server_message", None) or error
     text = str(told).strip() or type(error).__name__  # none, for some that timed out
     return text.splitlines()[0].rstrip(".")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the nearest known ones, or all of them."""
-    options = sorted(set(known))
-    if words := alike(name, options):
-        return words
-    shown = ", ".join(options[:12]) + (", ..." if len(options) > 12 else "")
-    return f"known: {shown}"
-
-
-def alike(name: str, known: Iterable[str], folder: str = "") -> str:
-    """Return a hint with the nearest known names; empty where none is near."""
-    close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
-    options = " or ".join(repr(folder + option) for option in close)
-    return f"did you mean {options}?" if options else ""

@@ -165,8 +165,7 @@ def opening_options(
     trust_run: bool = False,
 ) -> list[str]:
     """Return the options of a command without which the next would be refused."""
-    from mergekit_map.config.problems import parse_map_block
-    from mergekit_map.config.schema import named_code
+    from mergekit_map.config.problems import named_code, parse_map_block
     from mergekit_map.config.yaml_file import read_yaml
     from mergekit_map.merging.recipe import permissions
 

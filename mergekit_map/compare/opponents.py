@@ -32,10 +32,11 @@ from pymoo.core.problem import Problem
 from pymoo.optimize import minimize
 from pymoo.util.ref_dirs import get_reference_directions
 
-from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.errors import ConfigError
 from mergekit_map.optimize.design import draw_sobol
 from mergekit_map.optimize.front_filling import non_dominated
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
+from mergekit_map.utils.text import nearest
 
 PACKAGES = {"cma_es": "cma", "qlognehvi": "botorch", "optuna": "optuna"}
 # Of the Bayesian optimisation. Small, but what BoTorch's tutorials use is of this kind.

@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -25,8 +26,11 @@ from mergekit_map.config.tasks import (
     RESERVED,
     TASK_KINDS,
     TASK_NAME,
+    LmEvalTask,
+    PerplexityTask,
     PresetTask,
     TaskSpec,
+    is_task_file,
 )
 from mergekit_map.config.yaml_file import (
     KeyPath,
@@ -35,8 +39,8 @@ from mergekit_map.config.yaml_file import (
     format_key,
     with_count,
 )
-from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.utils.text import listed
+from mergekit_map.errors import ConfigError
+from mergekit_map.utils.text import listed, nearest
 
 _LONGEST = 60  # characters of a value that is shown
 _OURS = "Value error, "  # pydantic puts it before the sentence of a validator
@@ -199,6 +203,25 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
     defaults = {"metric": NO_METRIC} if kinds == ["lm_eval"] else {}
     task, problems = validated(TASK_KINDS[kinds[0]], {**defaults, **raw}, key)
     return (task.in_full() if isinstance(task, PresetTask) else task), problems
+
+
+def named_code(tasks: Mapping[str, TaskSpec], block: MapBlock | None) -> list[str]:
+    """List what a configuration runs, which a stranger may have written."""
+    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
+    if any(isinstance(spec, LmEvalTask) for spec in tasks.values()):
+        found = (p for p in Path().glob("*/*.py") if p.stem == p.parent.name)
+        code += [f"{p}, which lm-eval may take for a metric" for p in found]
+    if block is not None and block.backend is not None:
+        code.append("the backend")
+    if block is not None and block.engine.args:
+        code.append(f"what vLLM is opened with ({', '.join(block.engine.args)})")
+    return code
+
+
+def _names_code(task: TaskSpec) -> bool:
+    if isinstance(task, LmEvalTask):  # a file of them may hold functions, templates
+        return is_task_file(task.lm_eval) or task.confirm_run_unsafe_code
+    return not isinstance(task, PerplexityTask)
 
 
 def loaded_problems(

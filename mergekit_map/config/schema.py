@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -26,13 +25,10 @@ from mergekit_map.config.tasks import (
     EngineSpec,
     Float,
     Int,
-    LmEvalTask,
     Named,
-    PerplexityTask,
     Strict,
     TaskSpec,
     WrittenTask,
-    is_task_file,
 )
 from mergekit_map.types import SurrogateKind
 
@@ -218,25 +214,6 @@ class BackendSpec(Strict):
     """Name of the model class in lm-eval."""
     args: dict[str, Any] = Field({})
     """Arguments of the model class."""
-
-
-def named_code(tasks: Mapping[str, TaskSpec], block: MapBlock | None) -> list[str]:
-    """List what a configuration runs, which a stranger may have written."""
-    code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
-    if any(isinstance(spec, LmEvalTask) for spec in tasks.values()):
-        found = (p for p in Path().glob("*/*.py") if p.stem == p.parent.name)
-        code += [f"{p}, which lm-eval may take for a metric" for p in found]
-    if block is not None and block.backend is not None:
-        code.append("the backend")
-    if block is not None and block.engine.args:
-        code.append(f"what vLLM is opened with ({', '.join(block.engine.args)})")
-    return code
-
-
-def _names_code(task: TaskSpec) -> bool:
-    if isinstance(task, LmEvalTask):  # a file of them may hold functions, templates
-        return is_task_file(task.lm_eval) or task.confirm_run_unsafe_code
-    return not isinstance(task, PerplexityTask)
 
 
 if TYPE_CHECKING:

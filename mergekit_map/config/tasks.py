@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from mergekit_map.errors import nearest
+from mergekit_map.utils.text import nearest
 
 # A task's name is a file name in the run folder and a word on the command line.
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

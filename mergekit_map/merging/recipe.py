@@ -16,6 +16,7 @@ from typing import Any
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig, filled, map_references, yaml_text
+from mergekit_map.merging.reference_points import linear_space, soup_weights
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.validation import settings_of
 from mergekit_map.models.files import fingerprint
@@ -23,7 +24,7 @@ from mergekit_map.models.references import models_with_adapter, references_in
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import Identity
 from mergekit_map.results.run_folder import RunFolder, recipe_comments
-from mergekit_map.utils.files import digest
+from mergekit_map.utils.files import digest, write_atomically
 from mergekit_map.utils.text import listed
 
 # Methods that only add up what weights multiply, with signs elected from these sums.
@@ -59,6 +60,13 @@ class Recipes:
         """Return the recipes of the points of a front, as its run folder has them."""
         indices = range(len(front.points))
         return {i: self.of_point(front, i, folder.recipe(i)) for i in indices}
+
+    def write_soup(self, folder: RunFolder) -> None:
+        """Write the recipe of the plain average of the parents."""
+        recipes = Recipes(linear_space(self.space), self.options)
+        comment = "The soup: the plain average of the models, without a search."
+        path = folder.soup_recipe
+        write_atomically(path, recipes.text(soup_weights(self.space), [comment], path))
 
     def command(self, recipe: Path) -> str:
         """Return the stock command that merges a recipe into OUT, bit for bit."""

@@ -54,6 +54,7 @@ from mergekit_map.models.references import (
 from mergekit_map.results.records import NO_LINE
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import BASE, SOUP
+from mergekit_map.utils.text import nearest
 
 # Methods whose result depends only on the ratio of the weights, with the parameter that
 # says so (None: always).
@@ -247,7 +248,7 @@ def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Prob
     problems = [
         Problem(
             ("map", "search", "bounds", name),
-            f"there is no coefficient {name!r}; {errors.nearest(name, names)}",
+            f"there is no coefficient {name!r}; {nearest(name, names)}",
         )
         for name in given
         if name not in names

@@ -22,13 +22,13 @@ from pydantic import ValidationError
 
 from mergekit_map.config.problems import Problem, in_words, shown, validated
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
-from mergekit_map.errors import nearest
 from mergekit_map.models.references import (
     names_coefficient,
     walk_entries,
     weight_setting,
 )
 from mergekit_map.types import DTYPES
+from mergekit_map.utils.text import nearest
 
 # Shares of the entries of a task vector, which mergekit asserts when it merges.
 _SHARES = {"density", "gamma", "select_topk"}

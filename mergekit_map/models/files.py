@@ -28,7 +28,7 @@ import torch
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
-from mergekit_map.errors import ArtifactError, MergeError, alike, first_line
+from mergekit_map.errors import ArtifactError, MergeError, first_line
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.utils.files import (
     LARGEST_JSON,
@@ -40,6 +40,7 @@ from mergekit_map.utils.files import (
     write_atomically,
     written_state,
 )
+from mergekit_map.utils.text import alike
 
 Settings: TypeAlias = Mapping[str, Any]  # what a JSON file of a model holds
 
@@ -387,8 +388,7 @@ def digest_of_file(path: Path) -> str:
 
 @cache
 def _digest_of_large(path: Path, before: tuple[int, ...]) -> str:
-    file = f"{path} {before}"
-    known = cache_home() / "digests" / sha256(file)
+    known = cache_home() / "digests" / sha256(f"{path} {before}")
     with suppress(OSError, ValueError):  # whatever a crash left there
         if len(digest := known.read_text()) == _DIGITS:
             return digest

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig, map_references
-from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.errors import ConfigError
 from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import StrPath
+from mergekit_map.utils.text import nearest
 
 Setting = tuple[KeyPath, Any]
 _RESERVED = {*NO_SINGLE_MODEL, "merge"}

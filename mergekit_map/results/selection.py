@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.errors import ConfigError, DesignError, nearest
+from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.optimize.scalarization import (
     Scalarization,
     nearest_to_limits,
@@ -45,6 +45,7 @@ from mergekit_map.results.limits import (
 from mergekit_map.results.paired import BEHIND, Indices, PairedMerges
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, SIGNIFICANT
+from mergekit_map.utils.text import nearest
 
 if TYPE_CHECKING:
     from mergekit_map.surrogates.fit import Surrogates
@@ -255,6 +256,20 @@ def _with_point(front: Front, point: Merge) -> Front:
         differences[task] = old.model_copy(update={"merges": merges})
     points = (*front.points, point)
     return front.model_copy(update={"points": points, "differences": differences})
+
+
+def with_recommended(front: Front) -> Front:
+    """Recommend the measured points that no merge of the search dominates."""
+    # It brings moocore, of no use for a choice.
+    from mergekit_map.optimize.front_filling import non_dominated
+
+    Y = front.utilities(front.all_merges, "measured")
+    for index, merge in enumerate(front.all_merges):
+        on_some = any(one.documents is not None for one in merge.measured.values())
+        if on_some or merge.linear is not None:
+            Y[index] = np.nan
+    best = np.flatnonzero(non_dominated(Y)[: len(front.points)])
+    return front.model_copy(update={"recommended": tuple(best.tolist())})
 
 
 def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:

@@ -59,8 +59,7 @@ def bayesian_round(
     X, measured = study.vectors(map(dict, merges)), study.utilities(merges.values())
     # Quadratics, as in the paper. A Gaussian process would go through the measurements
     # and have no errors there.
-    surrogates = study.fit(known, "regularized")
-    errors = squared_errors(measured, study.predict(surrogates, X))
+    errors = squared_errors(measured, study.predict(study.fit(known, "regularized"), X))
     points = propose_points(X, errors, study.box, count, rng)
     return [("design", study.rounded(row)) for row in points]
 
@@ -101,8 +100,7 @@ def propose_points(
     probabilities = weights / weights.sum()
     points = []
     for _ in range(count):  # one by one, so that other counts share their first points
-        index = int(rng.choice(n_bins(d), p=probabilities))
-        points.append(_draw_in(index, d, rng))
+        points.append(_draw_in(int(rng.choice(n_bins(d), p=probabilities)), d, rng))
     return from_unit(np.array(points), bounds)
 
 

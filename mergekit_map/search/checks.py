@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mergekit_map.config.problems import Problem, shown
 from mergekit_map.config.schema import share_of
-from mergekit_map.errors import DesignError, nearest
+from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Order
 from mergekit_map.results.log import EvaluationLog, merge_key
 from mergekit_map.search.bayesian import MAX_COEFFICIENTS, N_ROUND
@@ -28,7 +28,7 @@ from mergekit_map.search.nested import (
 from mergekit_map.search.planning import n_spent, next_round
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.types import BASE
-from mergekit_map.utils.text import listed
+from mergekit_map.utils.text import listed, nearest
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 

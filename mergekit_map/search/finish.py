@@ -43,7 +43,7 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
-from mergekit_map.results.selection import choose, chosen_as
+from mergekit_map.results.selection import choose, chosen_as, with_recommended
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.measure import (
     fittable,
@@ -228,17 +228,6 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         reason="",
     )
     return chosen_as(with_recommended(front), result.selected, study.select)
-
-
-def with_recommended(front: Front) -> Front:
-    """Recommend the measured points that no merge of the search dominates."""
-    Y = front.utilities(front.all_merges, "measured")
-    for index, merge in enumerate(front.all_merges):
-        on_some = any(one.documents is not None for one in merge.measured.values())
-        if on_some or merge.linear is not None:
-            Y[index] = np.nan
-    best = np.flatnonzero(non_dominated(Y)[: len(front.points)])
-    return front.model_copy(update={"recommended": tuple(best.tolist())})
 
 
 def _anchors_on_disk(study: Study, log: Sequence[Evaluation]) -> tuple[Merge, ...]:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from mergekit_map.config.problems import in_words
 from mergekit_map.config.tasks import LONGEST_TASK
 from mergekit_map.config.yaml_file import with_count
-from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.errors import ConfigError
 from mergekit_map.results.log import Count, Evaluation, EvaluationLog, Key, Role
 from mergekit_map.results.records import LARGEST, Finite, Stderr
 from mergekit_map.results.samples import copy_samples
@@ -34,6 +34,7 @@ from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, read_whole
 from mergekit_map.utils.progress import warn
+from mergekit_map.utils.text import nearest
 
 # Roles of measurements that a search does without.
 _APART: frozenset[Role] = frozenset({"baseline", "checkpoint", "holdout"})

@@ -7,7 +7,6 @@ machines. Other libraries are kept from the terminal and from the global randomn
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import inspect
 import json
@@ -20,7 +19,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -107,10 +106,9 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type):
         # Before Mapping: lm-eval's TaskConfig is both, and empty as a dict.
-        fields = dataclasses.fields(value)
-        return {field.name: plain(getattr(value, field.name)) for field in fields}
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -189,8 +189,7 @@ class Replies:
         """Return the largest difference, up to the first token that differs."""
         differs = self.tokens != other.tokens
         differs_before = np.cumsum(differs, axis=1) > differs
-        gaps = np.abs(self.logprobs - other.logprobs)
-        return float(gaps[~differs_before].max())
+        return float(np.abs(self.logprobs - other.logprobs)[~differs_before].max())
 
 
 def ask_probes(lm: Any) -> Replies:

@@ -13,13 +13,12 @@ its version.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,9 +36,10 @@ from lm_eval.tasks import TaskManager, _yaml_loader
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from mergekit_map.config.tasks import NO_METRIC, PRESETS, LmEvalTask, is_task_file
-from mergekit_map.errors import InvalidTask, in_words, nearest
+from mergekit_map.errors import InvalidTask, in_words
 from mergekit_map.tasks.base import fingerprint, quiet, separate_randomness
 from mergekit_map.types import Metric
+from mergekit_map.utils.text import nearest
 
 _KEY = ("lm_eval",)
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
@@ -293,7 +293,7 @@ def with_documents(
         part.doc_iterator = functools.partial(same_documents, documents)
         part.build_all_requests = lambda **_: None
         part._instances = [
-            dataclasses.replace(request, resps=[], filtered_resps={})
+            replace(request, resps=[], filtered_resps={})
             for request in task.instances
             if request.doc_id in ids
         ]
@@ -405,7 +405,7 @@ def _fingerprint(loaded: Loaded, subject: str, reading: str, spec: LmEvalTask) -
     for name, task in loaded["tasks"].items():
         config = {
             field.name: getattr(task.config, field.name)
-            for field in dataclasses.fields(task.config)
+            for field in fields(task.config)
             if field.name not in _NOT_IDENTITY
         }
         metadata = dict(config["metadata"] or {})

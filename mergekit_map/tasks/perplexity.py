@@ -22,7 +22,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PerplexityTask, TextSource
-from mergekit_map.errors import EvaluationError, InvalidTask, alike, nearest
+from mergekit_map.errors import EvaluationError, InvalidTask
 from mergekit_map.tasks.base import PreparedTask, fingerprint, quiet, ratio_stderr
 from mergekit_map.tasks.loglikelihood import (
     NOT_SCORED,
@@ -33,6 +33,7 @@ from mergekit_map.tasks.loglikelihood import (
 )
 from mergekit_map.types import NATS, Answers, Documents, Measurement, Metric
 from mergekit_map.utils.files import read_whole
+from mergekit_map.utils.text import alike, nearest
 
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit=NATS)
 _DEFAULT_BLOCK = 512

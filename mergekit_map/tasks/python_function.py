@@ -25,13 +25,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PythonTask
-from mergekit_map.errors import (
-    EvaluationError,
-    InvalidTask,
-    MergeError,
-    in_words,
-    nearest,
-)
+from mergekit_map.errors import EvaluationError, InvalidTask, MergeError, in_words
 from mergekit_map.tasks.base import (
     PreparedTask,
     fingerprint,
@@ -42,7 +36,7 @@ from mergekit_map.tasks.base import (
 )
 from mergekit_map.types import Answers, Documents, Measurement, Metric
 from mergekit_map.utils.files import plain, sha256_of_file
-from mergekit_map.utils.text import printable
+from mergekit_map.utils.text import nearest, printable
 
 _KEY = ("python",)
 _WORDS = 1009  # in a row of the table; a prime, so that no tensor's rows are its rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import os
 import re
@@ -41,6 +42,21 @@ def listed(words: Iterable[str]) -> str:
     """Join words: ``a``, ``a and b``, ``a, b and c``; "" if there are none."""
     *first, last = [*words] or [""]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the nearest known ones, or all of them."""
+    options = sorted(set(known))
+    if words := alike(name, options):
+        return words
+    return "known: " + ", ".join(options[:12]) + (", ..." if len(options) > 12 else "")
+
+
+def alike(name: str, known: Iterable[str], folder: str = "") -> str:
+    """Return a hint with the nearest known names; empty where none is near."""
+    close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
+    options = " or ".join(repr(folder + option) for option in close)
+    return f"did you mean {options}?" if options else ""
 
 
 def unused_name(name: str, used: Collection[str]) -> str:

@@ -22,8 +22,7 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import EvaluationLog, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import with_differences
-from mergekit_map.results.selection import chosen_as
-from mergekit_map.search.finish import with_recommended
+from mergekit_map.results.selection import chosen_as, with_recommended
 from mergekit_map.search.measure import measure, measured_at, missing_of, run_digests
 from mergekit_map.search.study import Candidate
 from mergekit_map.utils.files import StrPath, whole_folder
@@ -31,7 +30,6 @@ from mergekit_map.utils.progress import stage, warn
 from mergekit_map.utils.text import listed
 from mergekit_map.workflows.callbacks import Callback, CallbackList, reporting
 from mergekit_map.workflows.results import Merged, Selection
-from mergekit_map.workflows.search import write_soup
 from mergekit_map.workflows.select import (
     refuse_other_front,
     save_choice,
@@ -106,7 +104,8 @@ def _merge(
         with selection_lock(run):
             front = _with_measured(project, selection, searched, run)
             save_choice(front, run, recipes.texts(front, run))
-            write_soup(project, run)
+            if project.has_references:
+                recipes.write_soup(run)
         shown = front.with_point(selection.index, written)
         shown = chosen_as(shown, selection.index, selection.front.select)
         text = recipes.of_point(shown, selection.index, path)

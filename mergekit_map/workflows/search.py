@@ -16,7 +16,6 @@ from mergekit_map.evaluation.holdout import measure_held_out, with_confirmation
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.devices import choice_in_words
 from mergekit_map.merging.recipe import Recipes, changes_in_words
-from mergekit_map.merging.reference_points import linear_space, soup_weights
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import write_record
@@ -94,7 +93,8 @@ def _search(
         _warn_of_failures(study, log)
         with selection_lock(folder):  # of who looks at the partial front
             save_choice(front, folder, recipes.texts(front, folder))
-            write_soup(project, folder)
+            if project.has_references:
+                recipes.write_soup(folder)
             write_record(folder.manifest, _manifest(project, study))
             folder.plan.unlink()
     return front
@@ -269,13 +269,3 @@ def _measure_references(
             assert held_out is not None
             merges = held_out.anchors.values()
             measure_held_out(held_out, merges, evaluate.on_held_out, log)
-
-
-def write_soup(project: Project, folder: RunFolder) -> None:
-    """Write the recipe of the plain average of the parents, if mergekit can plan it."""
-    if not project.has_references:
-        return
-    recipes = Recipes(linear_space(project.space), project.options)
-    comment = "The soup: the plain average of the models, without a search."
-    text = recipes.text(soup_weights(project.space), [comment], folder.soup_recipe)
-    write_atomically(folder.soup_recipe, text)

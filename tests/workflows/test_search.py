@@ -28,7 +28,7 @@ def test_a_run_is_finished_when_all_of_it_is_there(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:  # the last that is written before it
-        patch.setattr("mergekit_map.workflows.search.write_soup", stop)
+        patch.setattr("mergekit_map.merging.recipe.Recipes.write_soup", stop)
         invoke("search", "config.yml", "run", code=130)
 
     assert not manifest.exists()
