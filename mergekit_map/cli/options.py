@@ -129,11 +129,10 @@ def key_options(
 
 def joined(parse: Callable[[str], Any]) -> dict[str, Any]:
     """Return the attributes of an option whose parts may be options of their own."""
-
-    def parse_all(_: object, __: object, texts: Sequence[str]) -> Any:
-        return parse(",".join(texts)) if texts else None
-
-    return {"multiple": True, "callback": parse_all}
+    return {
+        "multiple": True,
+        "callback": lambda _, __, texts: parse(",".join(texts)) if texts else None,
+    }
 
 
 SELECTION_OPTIONS = key_options(

@@ -7,10 +7,9 @@ the texts for its evaluation. Its configuration is what the demo runs.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +62,7 @@ class FamilySizes:
     @property
     def recipe(self) -> str:
         """A short name of these sizes and this version of the code."""
-        written = json.dumps([_RECIPE_VERSION, _SEED, dataclasses.asdict(self)])
+        written = json.dumps([_RECIPE_VERSION, _SEED, asdict(self)])
         return sha256(written)[:10]
 
 

@@ -81,9 +81,8 @@ def map_texts(value: Any, change: Callable[[str, str], str], key: str = "") -> A
 class PublicNames:
     """Public names of the models of a merge."""
 
-    names: Mapping[
-        str, str
-    ]  # of a local model by its absolute path; Hub ids have / or @
+    # Of a local model by its absolute path; Hub ids have / or @.
+    names: Mapping[str, str]
     directory: str = "/"  # where relative paths of configurations start
     home: str = "/"
 
@@ -124,9 +123,8 @@ class PublicNames:
         home = rf"{_PATH_START}(?:{_any_of({self.home} - {'/'})}){_PATH_END}"
 
         def public_name(match: re.Match[str]) -> str:
-            path = match[0]
-            is_home = re.fullmatch(rf"{home}|{_HOME_FOLDER}", path)
-            return "." if is_home else path.rpartition("/")[2]
+            is_home = re.fullmatch(rf"{home}|{_HOME_FOLDER}", match[0])
+            return "." if is_home else match[0].rpartition("/")[2]
 
         return re.sub(rf"{_ABSOLUTE_PATH}|{home}", public_name, text)
 

@@ -13,7 +13,7 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -235,7 +235,13 @@ def load_checkpoint(
     except Exception as error:  # tokenizers raise no kind of their own
         text = f"transformers cannot load the merged model: {error}"
         raise MergeError(text) from error
-    _refuse_incomplete(report)
+    # Transformers would fill what is missing at random.
+    if strange := sorted({*report["missing_keys"], *report["unexpected_keys"]}):
+        raise MergeError(
+            f"{len(strange)} tensors, {strange[0]} among them, are in the merged "
+            "checkpoint only or in the loaded model only, so what is measured would "
+            f"not be what is shipped: {_OTHER_NAMES}"
+        )
     if not is_split:
         model.to(options.device)
     model.train(mode=False).requires_grad_(requires_grad=False)
@@ -250,16 +256,6 @@ def _loader(config: transformers.PretrainedConfig) -> Any:
     if any(name.endswith("ForImageClassification") for name in names):
         return transformers.AutoModelForImageClassification
     return transformers.AutoModel
-
-
-def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
-    """Refuse a checkpoint unlike its model, which transformers would fill at random."""
-    if strange := sorted({*report["missing_keys"], *report["unexpected_keys"]}):
-        raise MergeError(
-            f"{len(strange)} tensors, {strange[0]} among them, are in the merged "
-            "checkpoint only or in the loaded model only, so what is measured would "
-            f"not be what is shipped: {_OTHER_NAMES}"
-        )
 
 
 def release_memory() -> None:

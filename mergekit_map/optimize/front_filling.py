@@ -246,8 +246,7 @@ def _hypervolume_subset(Y: FloatArray, k: int) -> IntArray:
     if n <= k or m > _MAX_SUBSET_TASKS:
         return farthest_point_subset(Y, k)
     scaled = (Y - Y.min(axis=0)) / ranges(Y)
-    n_spread = max(k // 3, min(k, m))
-    chosen = [int(i) for i in farthest_point_subset(Y, n_spread)]
+    chosen = [int(i) for i in farthest_point_subset(Y, max(k // 3, min(k, m)))]
     candidates = sorted(set(range(n)) - set(chosen))
     covered = hypervolume(scaled[chosen], _REFERENCE)
     gains = improvements(scaled[candidates], scaled[chosen]).tolist()

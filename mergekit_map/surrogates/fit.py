@@ -287,8 +287,7 @@ def r_squared(y: FloatArray, predicted: FloatArray) -> float:
     """Return the share of the variance of y (n,) that is predicted; NaN if constant."""
     if np.ptp(y) <= 1e-12 * np.abs(y).max():
         return math.nan
-    total = ((y - y.mean()) ** 2).sum()
-    return float(1 - ((y - predicted) ** 2).sum() / total)
+    return float(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
 
 
 def _r_squared_or_exact(y: FloatArray, predicted: FloatArray) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -24,14 +25,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from multiprocessing import (
-    active_children,
-    forkserver,
-    get_context,
-    parent_process,
-    resource_tracker,
-    util,
-)
+from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -272,7 +266,7 @@ def start_forkserver() -> None:
     must not be forked, such as CUDA.
     """
     if sys.platform == "linux" and not visible_gpus():
-        get_context("forkserver").set_forkserver_preload([_SLOW_IMPORT])
+        forkserver.set_forkserver_preload([_SLOW_IMPORT])
     # Multiprocessing's folder has the forkserver's socket. It lies in /tmp where the
     # path of a socket, 107 bytes at most, would be too long.
     usual = tempfile.gettempdir()
@@ -313,14 +307,14 @@ class WorkerProcess:
         if self._gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus
         start_forkserver()
-        before = set(active_children())
-        context = get_context("forkserver")
+        before = set(multiprocessing.active_children())
+        context = multiprocessing.get_context("forkserver")
         arguments = (environment, os.getcwd(), opening)
         with _isolated():
             self._executor = ProcessPoolExecutor(1, context, _become_worker, arguments)
             future = self._executor.submit(answer, request)
         self._stack.callback(self._executor.shutdown, cancel_futures=True)
-        (process,) = set(active_children()) - before
+        (process,) = set(multiprocessing.active_children()) - before
         self._stack.callback(process.kill)
         return future
 
@@ -345,9 +339,7 @@ def visible_gpus() -> Sequence[str]:
 
 def gpus_of(gpus: Sequence[str], index: int, count: int) -> str | None:
     """Return the GPUs of one of ``count`` workers, in CUDA's notation."""
-    if not gpus:
-        return None
-    return ",".join(gpus[index::count] or [gpus[index % len(gpus)]])
+    return ",".join(gpus[index::count] or [gpus[index % len(gpus)]]) if gpus else None
 
 
 @contextmanager
@@ -387,7 +379,7 @@ def _become_worker(environment: dict[str, str], folder: str, opening: Opening) -
 
 
 def _end_with_parent(scratch: str) -> None:
-    parent = parent_process()
+    parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     shutil.rmtree(scratch, ignore_errors=True)

@@ -134,17 +134,13 @@ def test_only_the_beginning_of_a_long_text_is_cut_into_the_tokens_of_the_whole(
     assert made == make_blocks([text, "one"], tokenizer, length=64, max_tokens=1000)
 
 
-def source(**keys: Any) -> TextSource:
-    return TextSource.model_validate(keys)
-
-
 def test_a_jsonl_file_has_one_document_per_line(folder: Path) -> None:
     # U+2028 ends a line for str.splitlines, and may stand inside a JSON string.
     texts = ["one\ntwo", "three\u2028four", ""]
     lines = [json.dumps({"body": text}, ensure_ascii=False) for text in texts]
     (folder / "a.jsonl").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
 
-    documents = read_documents(source(file="a.jsonl", field="body"), folder)
+    documents = read_documents(TextSource(file="a.jsonl", field="body"), folder)
 
     assert documents == tuple(texts)
 
@@ -157,8 +153,8 @@ def test_the_only_field_that_is_text_need_not_be_named(folder: Path) -> None:
         lines = "\n".join(json.dumps({**r, "note": None}) for r in cells)
         (folder / path).write_text(lines)
 
-    assert read_documents(source(file="a.jsonl"), folder) == ("one", "two")
-    assert read_documents(source(dataset="data"), folder) == ("one", "two")
+    assert read_documents(TextSource(file="a.jsonl"), folder) == ("one", "two")
+    assert read_documents(TextSource(dataset="data"), folder) == ("one", "two")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +186,7 @@ def test_says_what_is_wrong_with_a_text(
         (folder / keys["file"]).write_bytes(content)
 
     with pytest.raises(InvalidTask, match=message) as caught:
-        read_documents(source(**keys), folder)
+        read_documents(TextSource(**keys), folder)
     assert caught.value.key == ("perplexity", next(iter(keys)))
 
 

@@ -90,12 +90,6 @@ def test_an_edited_function_is_the_one_that_is_called(
     assert values == [1, 22, 333]
 
 
-def test_a_function_leaves_the_working_directory(bench: Bench) -> None:
-    before = Path.cwd()
-    prepare(bench, "import os; os.chdir('/'); return 1")()
-    assert Path.cwd() == before
-
-
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -115,11 +109,12 @@ def test_a_function_that_fails_or_harms_has_no_value(
         run()
 
 
-def test_how_a_function_generates_is_its_own(bench: Bench) -> None:
-    code = "model.generation_config.max_new_tokens = 3; return 1"
-    known = bench.model.generation_config.max_new_tokens
+def test_where_a_function_works_and_how_it_generates_is_its_own(bench: Bench) -> None:
+    code = "import os; os.chdir('/'); model.generation_config.max_new_tokens = 3"
+    known, before = bench.model.generation_config.max_new_tokens, Path.cwd()
 
-    assert prepare(bench, code)().value == 1
+    assert prepare(bench, f"{code}; return 1")().value == 1
+    assert Path.cwd() == before
     assert bench.model.generation_config.max_new_tokens == known != 3
 
 
