@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import task_files
 from lm_eval.tasks import TaskManager
 from task_files import WORDS, Bench, build_model, build_tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -26,6 +27,9 @@ def documents() -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """A folder with two tasks of lm-eval, ``choices`` and ``generation``."""
+    task_files.write_choices(tmp_path)
+    task_files.write_generation(tmp_path)
     return tmp_path
 
 

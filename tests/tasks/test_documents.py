@@ -44,7 +44,6 @@ KINDS: dict[str, dict[str, Any]] = {
 def _files(folder: Path, documents: list[str]) -> None:
     (folder / "text.txt").write_text("\n".join(documents))
     (folder / "own_lengths.py").write_text(LENGTHS)
-    write_choices(folder)
     write_choices(folder, "second", test_split="train", doc_to_text="{{question}}")
     write_rolling(folder, documents)
     write_generation(folder, draws=False)  # of which a part would draw others

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from task_files import write_choices, write_generation
+from task_files import write_generation
 
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import LmEvalTask
@@ -84,7 +84,6 @@ def test_what_generates_is_part_of_what_a_task_is(folder: Path) -> None:
 
 
 def test_a_task_that_generates_nothing_has_no_engine(folder: Path) -> None:
-    write_choices(folder)
     spec, tasks = load(folder, lm_eval="choices.yaml", metric="acc")
     spec = spec.model_copy(update={"engine": "vllm"})
 

@@ -61,8 +61,6 @@ def assert_equal_samples(mine: Measurement, theirs: list[dict[str, Any]]) -> Non
     "options", [{}, {"num_fewshot": 2}, {"limit": 7}, {"limit": 0.2}], ids=str
 )
 def test_choices_score_as_by_the_command(bench: Bench, options: dict[str, Any]) -> None:
-    write_choices(bench.folder)
-
     result = measure(bench, "choices.yaml", "acc", **options)
 
     expected = stock(bench, "choices", **options)
@@ -78,7 +76,6 @@ def test_choices_score_as_by_the_command(bench: Bench, options: dict[str, Any]) 
 @pytest.mark.parametrize("name", ["choices", "generation"])
 def test_a_model_that_predicts_nan_has_no_value(bench: Bench, name: str) -> None:
     """lm-eval would take its first choice, and the first token, for the likeliest."""
-    write_choices(bench.folder)
     write_generation(bench.folder, draws=False)
     metric = {"choices": ACC, "generation": LENGTH}[name]
     measured = bench.prepare(metric)
@@ -89,7 +86,6 @@ def test_a_model_that_predicts_nan_has_no_value(bench: Bench, name: str) -> None
 
 
 def test_bfloat16_models_are_scored_as_by_the_command(bench: Bench) -> None:
-    write_choices(bench.folder)
     half = bench.folder / "half"
     bench.model.to(torch.bfloat16).save_pretrained(half)
     bench.model = LlamaForCausalLM.from_pretrained(half)  # rotations in float32
@@ -113,7 +109,6 @@ def test_bfloat16_models_are_scored_as_by_the_command(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_chat_templates_are_applied_as_by_the_command(bench: Bench) -> None:
-    write_choices(bench.folder)
     plain = measure(bench, "choices.yaml", "acc", num_fewshot=1)
     bench.tokenizer = build_tokenizer()
     bench.tokenizer.chat_template = CHAT
@@ -133,7 +128,6 @@ def test_chat_templates_are_applied_as_by_the_command(bench: Bench) -> None:
 
 
 def test_prompts_of_chat_templates_have_the_date_of_no_day(bench: Bench) -> None:
-    write_choices(bench.folder)
     bench.tokenizer = build_tokenizer()
     bench.tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}"
     task = bench.load(lm_eval="choices.yaml", metric="acc", apply_chat_template=True)
@@ -220,7 +214,6 @@ def test_own_results_of_filtered_choices_have_the_jackknife_error(bench: Bench) 
 
 
 def test_sampled_answers_are_the_same_each_time_and_per_filter(bench: Bench) -> None:
-    write_generation(bench.folder)
     keys = {"lm_eval": "generation.yaml", "metric": "exact_match", "filter": "letter"}
     run = bench.prepare(keys)
 
@@ -253,7 +246,6 @@ def test_documents_made_at_random_are_those_that_were_asked_about(bench: Bench) 
 
 @pytest.mark.slow
 def test_tasks_do_not_change_each_other(bench: Bench) -> None:
-    write_choices(bench.folder)
     two = {"num_fewshot": 2}
     asked = {"two": two, "few": {**two, "limit": 5}, "none": {}}
     specs = {n: LmEvalTask.model_validate({**ACC, **o}) for n, o in asked.items()}
@@ -275,7 +267,6 @@ def test_tasks_do_not_change_each_other(bench: Bench) -> None:
 def test_the_model_the_tokenizer_and_the_generators_are_left_alone(
     bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    write_generation(bench.folder)
     model, tokenizer = bench.model, build_tokenizer()
     # A merge of models with different heads: HFLM would tie the head again.
     model.config.tie_word_embeddings = True
@@ -315,13 +306,11 @@ def test_warns_of_prompts_that_lm_eval_cuts(
 
     assert "task 'mine': 12 of 12 prompts are too long for the 128" in caplog.text
     bench.model.config.max_position_embeddings = 8
-    write_generation(bench.folder)
     with pytest.raises(EvaluationError, match="up to 8 tokens leave no room for a pro"):
         bench.prepare(LENGTH)
 
 
 def test_says_what_the_tokenizer_lacks(bench: Bench) -> None:
-    write_choices(bench.folder)
     with pytest.raises(EvaluationError, match=r"'mine' .*with a chat template"):
         bench.prepare({**ACC, "apply_chat_template": True})
     tokenizer = build_tokenizer()
@@ -337,7 +326,6 @@ def test_the_tokens_of_the_text_before_the_stop_string_are_counted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generated = kept_generations(monkeypatch)
-    write_generation(bench.folder)
 
     found = bench.prepare(LENGTH)()
 
@@ -357,7 +345,6 @@ def test_other_documents_are_generated_anew(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generated = kept_generations(monkeypatch)
-    write_generation(bench.folder)
     options = {"generations": Generations()}
     right = {**LENGTH, "metric": "exact_match", "filter": "whole"}
     rightness, length = (bench.prepare(task, **options) for task in (right, LENGTH))

@@ -42,9 +42,7 @@ def load(folder: Path, lm_eval: str, metric: str, **options: Any) -> HarnessTask
 def test_knows_the_direction_and_range_of_common_metrics(
     folder: Path, metric: str, expected: Metric
 ) -> None:
-    write_choices(folder)
     write_rolling(folder, ["the cat sat", "a dog ran"])
-    write_generation(folder)
     files = {"acc": "choices.yaml", "answer_tokens": "generation.yaml"}
     file = files.get(metric, "rolling.yaml")
 
@@ -120,8 +118,6 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
 def test_says_what_is_wrong_before_a_model_is_loaded(
     folder: Path, task: str, keys: dict[str, Any], place: str, message: str
 ) -> None:
-    write_choices(folder)
-    write_generation(folder)
     (folder / "broken.yaml").write_text("task: a\n  b: [\n")
     write_choices(folder, "zero", num_fewshot=0)
     write_choices(folder, "template", doc_to_text="{{quest}}")
@@ -164,8 +160,6 @@ def test_says_which_built_in_tasks_are_near(folder: Path) -> None:
 
 
 def test_the_fingerprint_changes_with_what_is_measured(folder: Path) -> None:
-    write_choices(folder)
-
     def of(metric: str = "acc", **options: Any) -> str:
         return load(folder, "choices.yaml", metric, **options).fingerprint
 
