@@ -58,9 +58,9 @@ def test_all_recipes_are_looked_at_and_listed() -> None:
     assert all(script.name in used for script in scripts)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # lm-eval reads all its built-in tasks, about 5 seconds
 @ALL
-def test_a_recipe_is_accepted(path: Path) -> None:
+def test_a_recipe_is_accepted_and_what_it_measures_exists(path: Path) -> None:
     _, spec, space = load(path)
 
     bounds = dict(zip(space.names, map(tuple, space.bounds.tolist()), strict=True))
@@ -69,13 +69,6 @@ def test_a_recipe_is_accepted(path: Path) -> None:
     assert search_problems(study) == []
     # What an editor is told of it.
     jsonschema.validate(read_yaml(path).content, config_schema())
-
-
-@pytest.mark.slow  # lm-eval reads all its built-in tasks, about 5 seconds
-@ALL
-def test_what_a_recipe_measures_exists(path: Path) -> None:
-    _, spec, _ = load(path)
-
     for name, task in spec.tasks.items():
         match task:
             case LmEvalTask():
