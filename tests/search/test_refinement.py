@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,27 +32,21 @@ SCORE = Metric(higher_is_better=True, lower=None, upper=None)
 BOX = np.array([[0.0, 1.0], [-0.5, 0.5]])
 
 
-class PriorPrediction:
-    """Predicts a bowl, with a standard error that depends on the place."""
-
-    def __init__(self, task: str, stderr: Callable[[FloatArray], FloatArray]) -> None:
-        self.task, self.stderr = task, stderr
-
-    def predict(self, X: FloatArray) -> FloatArray:
-        return 1 + ((X - IDEAL[self.task]) ** 2).sum(axis=1)
-
-
 STUDY = make_study("ab", list(IDEAL), ("base",))
 
 
 def known_within(stderr: float | Callable[[FloatArray], FloatArray]) -> Any:
-    """Predict with an error that is a share of the range on the front."""
+    """Predict bowls, with an error that is a share of the range on the front."""
 
     def everywhere(X: FloatArray) -> FloatArray:
         share = stderr(X) if callable(stderr) else np.full(len(X), stderr)
         return share * RANGE
 
-    return {task: PriorPrediction(task, everywhere) for task in IDEAL}
+    def predicted(task: str) -> Any:
+        bowl_of_task = bowl(*IDEAL[task])
+        return SimpleNamespace(predict=lambda X: 1 - bowl_of_task(X), stderr=everywhere)
+
+    return {task: predicted(task) for task in IDEAL}
 
 
 def merge(a: float, b: float, role: Role = "refinement") -> Candidate:
