@@ -171,13 +171,12 @@ def test_rolling_tasks_of_long_models_see_2048_tokens(
 @pytest.mark.slow
 @pytest.mark.usefixtures("groups")
 def test_groups_have_the_value_and_error_of_lm_eval(bench: Bench) -> None:
-    write_choices(bench.folder, "first")
     write_choices(
         bench.folder, "second", doc_to_text="{{question}}", test_split="train"
     )
     for weighted in (True, False):
         aggregate = [{"metric": "acc", "weight_by_size": weighted}]
-        content = {"group": "both", "task": ["first", "second"]}
+        content = {"group": "both", "task": ["choices", "second"]}
         content["aggregate_metric_list"] = aggregate
         write_yaml(bench.folder / "both.yaml", content)
 
@@ -187,7 +186,7 @@ def test_groups_have_the_value_and_error_of_lm_eval(bench: Bench) -> None:
         assert result.value == theirs["acc,none"]
         assert result.stderr == pytest.approx(theirs["acc_stderr,none"], rel=1e-12)
         assert result.n == 52
-        assert {s["task"] for s in result.samples} == {"first", "second"}
+        assert {s["task"] for s in result.samples} == {"choices", "second"}
 
 
 def test_own_results_of_filtered_choices_have_the_jackknife_error(bench: Bench) -> None:
