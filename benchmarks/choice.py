@@ -151,10 +151,10 @@ class Simulation:
             Y = study.predict(surrogates, many)
             best = np.flatnonzero(non_dominated(Y))
             rows = many[best[farthest_point_subset(Y[best], 40)]]
-            anchors = Anchors.measured(study.anchors, self.log)
+            anchors = Anchors.measured((study.anchors, self.log))
             rows, selected = study.choose(surrogates, rows, anchors)
             new = rows[:shown] if shown else rows[[selected]]
-            self.measure([("front", study.rounded(row)) for row in new])
+            self.measure([("refinement", study.rounded(row)) for row in new])
         found = by_merge(self.log).values()
         X = study.vectors(next(iter(of.values())).coefficients for of in found)
         Y = study.utilities(found)

@@ -26,6 +26,7 @@ from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.evaluator import MergeEvaluator, Worker, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.space import MergeSpace
+from mergekit_map.report.overlay import joint_box
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
@@ -85,6 +86,13 @@ class Contest:
     rivals: Mapping[str, Searched]
     reference: FloatArray  # (r, m) what nothing of all this dominates
 
+    @property
+    def ends(self) -> FloatArray:
+        """Return the worst and the best that count of each task; (2, m)."""
+        Y = np.vstack([self.points, self.own.Y, *(r.Y for r in self.rivals.values())])
+        nadir, width = joint_box([Y[~np.isnan(Y).any(axis=1)]])
+        return np.array([nadir, nadir + width])
+
 
 def own_merges(study: Study, log: Iterable[Evaluation]) -> list[Mapping[str, float]]:
     """List the merges that a search fits, imported ones among them."""
@@ -127,12 +135,12 @@ def run_contest(
 
 def front_scores(contest: Contest) -> dict[str, FrontScores]:
     """Score all points of our front, and what is not dominated of each rival's."""
-    own, ends = contest.own, contest.reference
+    own, ends = contest.own, contest.ends
     fronts = {OURS: contest.points[~np.isnan(contest.points).any(axis=1)]}
     if not np.isnan(own.Y).any(axis=1).all():
         fronts[OURS_PAID] = front_of(own.Y)
     fronts |= {name: front_of(rival.Y) for name, rival in contest.rivals.items()}
-    whole = scaled(ends, ends)
+    whole = scaled(contest.reference, ends)
     scores = {}
     for name, front in fronts.items():
         points = scaled(front, ends)
@@ -144,7 +152,7 @@ def front_scores(contest: Contest) -> dict[str, FrontScores]:
         scores[name] = FrontScores(
             evaluations=len(contest.rivals.get(name, own).X),
             points=len(front),
-            hypervolume=hypervolume(front, ends),
+            hypervolume=hypervolume(points, whole),
             gd=generational_distance(points, whole),
             igd=generational_distance(whole, points),
             **wins,

@@ -152,9 +152,8 @@ def best_merges(
 
     Of rows without NaN, the first of equal ones; the first of all if there is none.
     """
-    failed = np.isnan(Y).any(axis=1)
     sums = preferences @ scaled(Y, reference).T
-    return np.asarray(np.where(failed, -np.inf, sums).argmax(axis=1))
+    return np.asarray(np.where(np.isnan(Y).any(axis=1), -np.inf, sums).argmax(axis=1))
 
 
 def weighted_sums(

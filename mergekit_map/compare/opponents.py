@@ -344,5 +344,5 @@ OPPONENTS: dict[str, Opponent] = {
     "qlognehvi": qlognehvi,
     "optuna": optuna_tpe,
 }
-# These weigh tasks by directions, so that there must be two.
-WEIGHING = frozenset({"moead", "nsga3", "qlognehvi"})
+# These weigh tasks by directions or volumes, so that there must be two.
+WEIGHING = frozenset({"moead", "nsga3", "qlognehvi", "sms_emoa"})

@@ -141,7 +141,7 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
             points = [point.coefficients for point in search.points]
             contest = run_contest(study, points, spec, log, measure)
         # Shares count as they are, other metrics by their range on the joint front.
-        ends = np.array([np.zeros(m), np.ones(m)]) if percent else contest.reference
+        ends = np.array([np.zeros(m), np.ones(m)]) if percent else contest.ends
         methods = measure_baselines(bench, preferences, ends)
     for name, rival in {**contest.rivals, OURS_PAID: contest.own}.items():
         methods[name] = rival.Y[best_merges(rival.Y, preferences, ends)]
@@ -158,7 +158,7 @@ def _compare(search: _Search, spec: ComparisonSpec, *, percent: bool) -> Compare
         models=len(fine_tuned_models(project.space)),
         tasks=list(study.tasks),
         ideal=contest.reference.max(axis=0).tolist(),
-        nadir=contest.reference.min(axis=0).tolist(),
+        nadir=contest.ends[0].tolist(),
         fronts=front_scores(contest),
         r2=r_squared_scores(study, contest, surrogates),
         preference_vectors=preferences.tolist(),

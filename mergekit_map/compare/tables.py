@@ -47,8 +47,7 @@ class Table:
 def markdown(table: Table) -> str:
     """Write a heading, the table and the caption."""
     header = [column.name for column in table.columns]
-    rules = ["---", *("---:" for _ in table.columns[1:])]
-    rows = (header, rules, *table.text())
+    rows = (header, ["---", *("---:" for _ in table.columns[1:])], *table.text())
     escaped = [[cell.replace("|", "\\|") for cell in cells] for cells in rows]
     lines = [f"| {' | '.join(cells)} |" for cells in escaped]
     return "\n".join([f"## {table.title}", "", *lines, "", table.caption, ""])
@@ -164,8 +163,9 @@ def fronts_table(comparison: Comparison) -> Table:
         name="fronts",
         title="Fronts",
         caption=(
-            "As measured, tasks scaled by ideal and nadir of the reference: the merges "
-            "that no other dominates, of all that any search measured of this merge. "
+            "As measured, tasks scaled by ideal and nadir of the reference (constant "
+            "ones by the range of all): the merges that no other dominates, of all "
+            "that any search measured of this merge. "
             "HV: share of the reference's hypervolume. GD, IGD: generational distance "
             "to the reference and its inverse, p = 2 as in the paper's appendix. MAP "
             "wins: its win rate over the method."

@@ -144,6 +144,7 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
         "points": [
             {
                 **values(front, point),
+                "failed": point.has_failed,
                 "recipe": run.folder.read_recipe(index),
                 "recommended": index in front.recommended
                 and point.coefficients not in references,

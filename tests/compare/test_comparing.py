@@ -66,8 +66,7 @@ def compared(family: dict[str, Path], module_folder: Path) -> Iterator[Compared]
 
 def compare(*runs: Path, more: tuple[str, ...] = (), code: int = 0) -> str:
     numbers = ("--budget", str(BUDGET), "--preferences", str(PREFERENCES))
-    words = (*runs, *numbers, *more, "--trust-run")
-    return invoke("compare", *words, code=code).output
+    return invoke("compare", *(*runs, *numbers, *more, "--trust-run"), code=code).output
 
 
 def stop_after(patch: pytest.MonkeyPatch, count: int, kind: str = "") -> None:

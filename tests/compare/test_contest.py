@@ -93,8 +93,7 @@ def test_the_true_front_and_exact_surrogates_and_what_they_cost(study: Study) ->
 def test_surrogates_are_scored_on_merges_they_were_not_fitted_to(study: Study) -> None:
     X = np.array([[x, 0.0] for x in (0.1, 0.2, 0.3, 0.6, 0.9)])
     direct = Searched(X, -X[:, [0, 0]])  # of losses
-    own = Searched(X[:3], direct.Y[:3])
-    contest = Contest(direct.Y, own, {"random": direct}, X)
+    contest = Contest(direct.Y, Searched(X[:3], direct.Y[:3]), {"random": direct}, X)
     # Right where it was fitted, elsewhere always the same.
     learnt = SimpleNamespace(predict=lambda X: np.where(X[:, 0] < 0.5, X[:, 0], 0.75))
     surrogates: Any = dict.fromkeys(study.tasks, learnt)
@@ -104,6 +103,19 @@ def test_surrogates_are_scored_on_merges_they_were_not_fitted_to(study: Study) -
     # The mean of 0.6 and 0.9 explains nothing of them.
     assert r2 == pytest.approx({"near_a": 0, "near_b": 0}, abs=1e-12)
     assert r_squared_scores(study, contest, {}) == {}
+
+
+def test_scores_beside_a_front_of_one_point_have_no_unit() -> None:
+    found = []
+    for unit in (1.0, 1e4):
+        X, Y = np.eye(3), unit * np.array([[3.0, 1.0], [2.0, 2.0], [4.0, 5.0]])
+        all_merges = Searched(X, Y)
+        contest = Contest(Y[:2], all_merges, {"random": all_merges}, Y[2:])
+        score = front_scores(contest)[OURS]
+        found.append((score.hypervolume, score.igd))
+
+    assert found[1] == pytest.approx(found[0])
+    assert 0 < found[0][0] < 1
 
 
 def failing(count: int, above: float) -> Evaluator:
@@ -153,9 +165,8 @@ def test_what_some_documents_say_is_no_measurement_of_a_contest(study: Study) ->
         measure(study, [("design", {"a": 0.3, "b": 0.1})], bowls, log)
         part = changed(next(iter(log)), n=5, sampling=0.0005)
         log.append(changed(part, coefficients={"a": 0.5, "b": 0.5}))
-        merges = [{"a": 0.3, "b": 0.1}, {"a": 0.5, "b": 0.5}]
 
-        Y = read_utilities(study, log, merges)
+        Y = read_utilities(study, log, [{"a": 0.3, "b": 0.1}, {"a": 0.5, "b": 0.5}])
 
     assert np.isfinite(Y[0]).all()
     assert np.isnan(Y[1]).all()

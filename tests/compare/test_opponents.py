@@ -132,8 +132,7 @@ def test_the_bayesian_opponent_finds_the_ends_of_a_front_that_spans_the_box() ->
 def test_a_grid_is_shuffled_and_filled_with_other_points() -> None:
     points = run("grid", budget=30)  # 27 of them are a grid of 3 levels
 
-    levels = [np.linspace(*ends, 3) for ends in BOX]
-    pairs = zip(points.T, levels, strict=True)
+    pairs = zip(points.T, [np.linspace(*ends, 3) for ends in BOX], strict=True)
     on_grid = np.all([np.isin(column, level) for column, level in pairs], axis=0)
     assert on_grid[:27].all()
     assert not on_grid[27:].any()

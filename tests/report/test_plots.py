@@ -34,8 +34,7 @@ def front(tasks: list[str], n_points: int = 5) -> Front:
 @pytest.mark.parametrize(("n_tasks", "n_points"), [(1, 1), (2, 5), (20, 5)])
 def test_draws_a_panel_for_each_pair_of_some_tasks(n_tasks: int, n_points: int) -> None:
     # Names that are no mathematics are drawn as they are.
-    names = [f"$\\no{{{i}$ x^$" for i in range(n_tasks)]
-    figure = front_figure(front(names, n_points))
+    figure = front_figure(front([f"$\\no{{{i}$ x^$" for i in range(n_tasks)], n_points))
 
     assert png(figure)
     panels = max(1, min(n_tasks, MOST_DRAWN) - 1)
@@ -65,5 +64,4 @@ def test_names_are_text_and_nothing_else() -> None:
     page = front_html(evil, EVIL) + folded(EVIL, EVIL)
 
     assert page.count(escape(EVIL)) > 3
-    tags = re.findall(r"<(?:/?(\w+)>)?", page)
-    assert {*tags} <= TAGS
+    assert {*re.findall(r"<(?:/?(\w+)>)?", page)} <= TAGS

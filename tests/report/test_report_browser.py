@@ -80,8 +80,7 @@ def assert_shows(page: Page, run: Path, index: int) -> None:
     point = json.loads((run / "front.json").read_text())["points"][index]
     traces = "document.querySelector('#front-chart').data"
     ring = page.evaluate(f"{traces}.find((trace) => trace.name === 'shown').x")
-    task = next(iter(point["predicted"]))
-    assert ring == [point["predicted"][task]["value"]]
+    assert ring == [point["predicted"][next(iter(point["predicted"]))]["value"]]
 
 
 def random_case(rng: np.random.Generator) -> dict[str, Any]:
@@ -112,6 +111,7 @@ def random_case(rng: np.random.Generator) -> dict[str, Any]:
         "higher": higher.tolist(),
         "weights": weights.tolist(),
         "limits": limits,
+        "failed": int(rng.integers(n)) if n > 1 and not any(limits) else None,
         "anchors": dict(zip(["base", "single", "another"], rows, strict=True)),
     }
 
@@ -137,7 +137,7 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
     kept = (utilities >= request.lower_bounds(found)).all(axis=1)
     return {
         "limits": [found[n].value if n in found else None for n in names],
-        "index": choose(request, utilities),
+        "index": choose(request, utilities, [*filter(None, [case["failed"]])]),
         "out": not kept.any(),
         "wrong": False,
     }
@@ -146,7 +146,8 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
 CHOOSE_ALL = """(cases) => cases.map((c) => {
   const content = {
     tasks: c.higher.map((higher, t) => ({name: `t${t}`, higher})),
-    points: c.values.map((row) => ({predicted: row.map((v) => [v, null])})),
+    points: c.values.map((row, i) => (
+      {predicted: row.map((v) => [v, null]), failed: !!i && i === c.failed})),
     anchors: Object.entries(c.anchors).map(([label, row]) => ({
       label, kind: label === "base" ? "base" : "model",
       measured: row.map((v) => [v, null])})),

@@ -18,21 +18,22 @@ const choosing = (() => {
     const lower = content.tasks.map((task, t) =>
       (limits[t] === null ? -Infinity : sign(task) * limits[t]));
     const allowed = utilities.map((row) => row.every((value, t) => value >= lower[t]));
+    const open = content.points.map((point, i) => allowed[i] && !point.failed);
     const ranges = rangesOf(utilities);
     const scaled = utilities.map((row) => row.map((value, t) => {
       const { worst, width, constant } = ranges[t];
       return constant ? 1 : (value - worst) / width;
     }));
-    if (!allowed.includes(true)) {
+    if (!open.includes(true)) {
       const scores = utilities.map((row) => -sum(row.map((value, t) =>
         Math.max(lower[t] - value, 0) / (ranges[t].constant ? Infinity : ranges[t].width))));
-      const index = best(scores, scaled, allowed.map(() => true));
+      const index = best(scores, scaled, content.points.map((point) => !point.failed));
       const missing = lower.map((limit, t) => Math.max(limit - utilities[index][t], 0));
       return { index, allowed, missing };
     }
     const shares = sharesOf(weights);
     const scores = scaled.map((row) => sum(row.map((value, t) => value * shares[t])));
-    return { index: best(scores, scaled, allowed), allowed, missing: null };
+    return { index: best(scores, scaled, open), allowed, missing: null };
   }
 
   // Read a limit as it is typed: a number in the task's own units, or a share such as
