@@ -6,7 +6,7 @@ that its scores are regressed on theirs, and the mean of the fitted scores over 
 documents, plus the mean residual of the subset, estimates the metric (the regression
 estimator: Cochran, Sampling Techniques, 1977, chapter 7; in other words control
 variates). Its bias is of the order of 1 / n, beside an error of 1 / sqrt(n). Right and
-wrong answers are regressed as 1 and 0.
+wrong answers are regressed as numbers, too.
 
 Notation: ``D`` documents, ``n`` of them in the subset; ``w`` (D,) their weights, such
 as tokens, with mean 1; ``y`` (n,) the scores of the merge, of which the metric is
@@ -64,8 +64,10 @@ class Subset:
         w, size = self.weights / self.weights.mean(), len(self.weights)
         subset = [*self.ids]
         fit = _regress(y, subset, self.references, w)
-        is_binary = _is_binary(y) and _is_binary(self.references)
-        sampling = _sampling_error(fit, size, is_binary=is_binary)
+        scores = np.unique([*y, *self.references.flat])
+        right = np.ptp(scores) or (ends[1] if 0.0 < ends[1] < math.inf else 1.0)
+        is_binary = len(scores) == 2 or {*abs(scores)} <= {0.0, right}
+        sampling = _sampling_error(fit, size, right if is_binary else 0.0)
         # The jackknife of the mean of all documents, from the residuals of the subset.
         # Where that is all of them, it is ``ratio_stderr``.
         changes = w[subset] * (y - fit.value) / (size - w[subset])
@@ -148,18 +150,15 @@ def _regress(y: FloatArray, subset: list[int], X: FloatArray, w: FloatArray) -> 
     return min(map(fit, _PENALTIES), key=lambda f: float(f.left_out @ f.left_out))
 
 
-def _sampling_error(fit: _Fit, size: int, *, is_binary: bool) -> float:
+def _sampling_error(fit: _Fit, size: int, right: float) -> float:
     """Return the standard error of the choice of n of ``size`` documents.
 
     It is the standard error of a mean of n residuals, with the correction for a finite
-    population, times Student's over the normal 97.5 % point.
+    population, times Student's over the normal 97.5 % point. ``right`` is what a right
+    answer scores more than a wrong one, and 0 for other scores.
     """
     n = len(fit.left_out)
-    squares = float(fit.left_out @ fit.left_out) + (_UNSEEN if is_binary else 0.0)
+    squares = float(fit.left_out @ fit.left_out) + _UNSEEN * right**2
     variance = (1 - n / size) * squares / n**2
-    freedom = fit.freedom if is_binary else _NORMAL * fit.freedom
+    freedom = fit.freedom if right else _NORMAL * fit.freedom
     return math.sqrt(variance) * float(stdtrit(max(freedom, 1.0), 0.975)) / _Z
-
-
-def _is_binary(scores: FloatArray) -> bool:
-    return bool(np.isin(scores, (0.0, 1.0)).all())

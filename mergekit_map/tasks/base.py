@@ -158,8 +158,7 @@ def ratio_stderr(totals: ArrayLike, weights: ArrayLike) -> float | None:
     if n < 2:
         return None
     with np.errstate(all="ignore"):  # infinite losses give NaN, as they should
-        left_out = (y.sum() - y) / (w.sum() - w)
-        return math.sqrt(n - 1) * float(left_out.std())
+        return math.sqrt(n - 1) * float(((y.sum() - y) / (w.sum() - w)).std())
 
 
 @contextmanager

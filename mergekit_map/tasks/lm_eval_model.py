@@ -277,9 +277,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
             f"lm-eval has no {task.spec.metric!r} of some of these documents, or gives "
             "them no weight, so that only all of them can be measured"
         )
-    stderr = None
-    if documents is None or answers is None:
-        stderr = _standard_error(task, samples)
+    stderr = _standard_error(task, samples)
     if stderr is None and answers is not None:
         weights = np.array(answers.weights)
         stderr = ratio_stderr(np.array(answers.values) * weights, weights)
@@ -371,6 +369,7 @@ def _read_answers(
     if not task.partial:
         return None
     values, weights = list[float](), list[float]()
+    ids = range(task.size) if documents is None else documents
     exponential = False
     for leaf, of_leaf in places.items():
         results = [sample[task.spec.metric] for sample in samples.get(leaf, ())]
@@ -378,12 +377,11 @@ def _read_answers(
         totals, sizes = _sums(aggregation, results)
         if len(results) != len(of_leaf) or not (sizes > 0).all():
             return None
-        # Of a document of this task, 1 on average over all.
-        weight = 1.0 if task.by_size else task.size / len(task.sizes) / task.sizes[leaf]
+        # Of a document of this task, 1 on average over all that are measured.
+        weight = 1.0 if task.by_size else len(ids) / len(places) / len(of_leaf)
         values += (totals / sizes).tolist()
         weights += (sizes * weight).tolist()
         exponential = aggregation in EXPONENTIAL
-    ids = range(task.size) if documents is None else documents
     return Answers(tuple(ids), tuple(values), tuple(weights), exponential)
 
 
@@ -438,7 +436,7 @@ def _leaf_error(
 
 
 def _jackknife(aggregate: Callable[..., float], results: Sequence[Any]) -> float | None:
-    """Leave out groups of documents in turn; None where the value never changes."""
+    """Leave out groups of documents in turn; None where some value is undefined."""
     count = min(len(results), _GROUPS)
     groups = [{*range(i, len(results), count)} for i in range(count)]
     with quiet():
@@ -447,7 +445,7 @@ def _jackknife(aggregate: Callable[..., float], results: Sequence[Any]) -> float
             for group in groups
         ]
     error = float(np.std(values) * np.sqrt(count - 1))
-    return error if 0 < error < np.inf else None
+    return error if error < np.inf else None
 
 
 def _record(task: HarnessTask, leaf: str, sample: Mapping[str, Any]) -> dict[str, Any]:

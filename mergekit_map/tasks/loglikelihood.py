@@ -275,10 +275,9 @@ def likelihoods(
         rows, width = 1, None  # beyond, all positions of a batch are others
     vocabulary = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     most = max(1, (MOST_BYTES_CPU if on_cpu else MOST_BYTES) // (4 * vocabulary))
-    tokens = _TOKENS_CPU if on_cpu else _TOKENS
     if on_cpu:
         _keep_freed_memory()
-    scores = Likelihoods(model, most, tokens, rows, width)
+    scores = Likelihoods(model, most, _TOKENS_CPU if on_cpu else _TOKENS, rows, width)
     scores = replace(scores, bounded=_predicts_in_chunks(scores, vocabulary))
     return scores if on_cpu else fitted(scores, requests)
 

@@ -87,8 +87,7 @@ def load_function(
     try:
         signature = inspect.signature(function)
         partial = "documents" in signature.parameters
-        documents = {"documents": None} if partial else {}
-        signature.bind("model", "tokenizer", **documents)
+        signature.bind("model", "tokenizer", **({"documents": None} if partial else {}))
     except (TypeError, ValueError) as error:
         raise InvalidTask(
             _KEY,
@@ -188,8 +187,7 @@ def weight_checksum(model: torch.nn.Module) -> str:
         missing = -len(data) % (8 * _WORDS)  # bytes of the last row
         padded = torch.nn.functional.pad(data, (0, missing))
         table = padded.view(torch.int64).view(-1, _WORDS)
-        form = (name, tensor.dtype, tensor.shape, tensor.device)
-        digest.update(f"{form}".encode())
+        digest.update(f"{(name, tensor.dtype, tensor.shape, tensor.device)}".encode())
         for sums in (table.sum(dim=0), table.sum(dim=1)):
             digest.update(sums.cpu().numpy().tobytes())
     return digest.hexdigest()

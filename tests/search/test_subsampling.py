@@ -94,15 +94,21 @@ def test_the_unit_of_weights_and_the_order_of_references_change_nothing() -> Non
         assert getattr(found, name) == pytest.approx(getattr(again, name))
 
 
-def test_answers_that_were_all_foreseen_are_not_known_without_an_error() -> None:
-    right = np.ones(SIZE)
+@pytest.mark.parametrize(
+    ("unit", "ends", "n_wrong"),
+    [(1.0, (0.0, 1.0), 0), (100.0, (0.0, 100.0), 0), (100.0, ANYTHING, 30)],
+)
+def test_answers_that_were_all_foreseen_are_not_known_without_an_error(
+    unit: float, ends: tuple[float, float], n_wrong: int
+) -> None:
+    right = unit * (np.arange(SIZE) >= n_wrong)
     subset = drawn(20, [right, right])
 
-    found = subset.estimate(measured(subset, right), (0.0, 1.0))
+    found = subset.estimate(measured(subset, right), ends)
 
-    assert found.value == 1.0
+    assert found.value == pytest.approx(right.mean())
     # Half a document of 20, mispredicted altogether.
-    least = math.sqrt((1 - 20 / SIZE) * 0.5) / 20
+    least = unit * math.sqrt((1 - 20 / SIZE) * 0.5) / 20
     assert least < found.sampling < 1.2 * least
 
 
@@ -136,8 +142,7 @@ def test_intervals_cover_all_documents_and_the_population_they_are_from(
     """Documents are draws, merges bend between the references; 95 % are nominal."""
     off: dict[str, list[float]] = {"all": [], "population": []}
     for seed in range(300):
-        rng = np.random.default_rng(seed)
-        level, slope, bend = rng.normal(size=(3, 200))
+        level, slope, bend = np.random.default_rng(seed).normal(size=(3, 200))
 
         def scores(x: float, level=level, slope=slope, bend=bend) -> Any:
             found = level + slope * x + 6 * bend * x * (1 - x)

@@ -77,8 +77,7 @@ def test_choices_score_as_by_the_command(bench: Bench, options: dict[str, Any]) 
 def test_a_model_that_predicts_nan_has_no_value(bench: Bench, name: str) -> None:
     """lm-eval would take its first choice, and the first token, for the likeliest."""
     write_generation(bench.folder, draws=False)
-    metric = {"choices": ACC, "generation": LENGTH}[name]
-    measured = bench.prepare(metric)
+    measured = bench.prepare({"choices": ACC, "generation": LENGTH}[name])
     bench.model.lm_head.weight.data.fill_(math.nan)
 
     with pytest.raises(EvaluationError, match="the model predicts NaN"):
@@ -210,6 +209,8 @@ def test_own_results_of_filtered_choices_have_the_jackknife_error(bench: Bench) 
     found = [sample["f1"] for sample in theirs["samples"]["choices"]]
     assert result.value == theirs["results"]["choices"]["f1,k"]
     assert result.stderr == pytest.approx(mean_stderr(found), rel=1e-9)
+    (bench.folder / "own_f1.py").write_text("process = lambda *_: {'f1': 0.0}\n")
+    assert measure(bench, "choices.yaml", "f1", direction="maximize").stderr == 0
 
 
 def test_sampled_answers_are_the_same_each_time_and_per_filter(bench: Bench) -> None:

@@ -62,8 +62,7 @@ def questions(count: int = 12, shared: int = 9) -> list[Request]:
         question = [*start, *rng.integers(3, VOCABULARY, rng.integers(2, 30))]
         for _ in range(4):
             choice = rng.integers(3, VOCABULARY, rng.integers(1, 6)).tolist()
-            inputs = (*map(int, question), *choice[:-1])
-            found.append(Request(inputs, tuple(choice)))
+            found.append(Request((*map(int, question), *choice[:-1]), tuple(choice)))
     return found
 
 
@@ -121,8 +120,7 @@ def test_models_score_as_they_do_request_by_request(
 
     assert scores.bounded
     assert (scores.width is not None) == reads_trees
-    told = "task 'mine': requests are scored one by one" in caplog.text
-    assert told != reads_trees
+    assert ("task 'mine': requests are scored one by one" in caplog.text) != reads_trees
     expected = one_by_one(model, requests)
     assert_same(scores.score_all(requests), expected)
     assert_same(replace(scores, width=None).score_all(requests), expected)
