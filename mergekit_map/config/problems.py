@@ -74,8 +74,7 @@ def _sentence(details: list[ErrorDetails], model: type[BaseModel] | None) -> str
     first = details[0]
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
-    class_of_ours = r" or instance of \w+"
-    texts = dict.fromkeys(re.sub(class_of_ours, "", d["msg"]) for d in details)
+    texts = dict.fromkeys(re.sub(r" or instance of \w+", "", d["msg"]) for d in details)
     for text in texts:
         if text.startswith(_OURS):
             return text.removeprefix(_OURS)
@@ -265,7 +264,6 @@ def loaded_problems(
 
 
 def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
-    select = block.get("select")
     tasks = [str(name) for name in _mapping(block, "tasks")]
     return [
         Problem(
@@ -273,7 +271,7 @@ def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
             f"there is no task {name!r}; {nearest(str(name), tasks)}",
         )
         for key in ("prefer", "require")
-        for name in _mapping(select, key)
+        for name in _mapping(block.get("select"), key)
         if str(name) not in tasks
     ]
 

@@ -186,8 +186,7 @@ def escape_markdown(text: str) -> str:
     line = " ".join(text.split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An underscore between letters or digits is no markup.
-    markup = r"[\\`*\[\]|#~$!]|(?<![^\W_])_|_(?![^\W_])"
-    return re.sub(markup, r"\\\g<0>", line)
+    return re.sub(r"[\\`*\[\]|#~$!]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
 
 
 def _bullets(texts: Iterable[str]) -> str:

@@ -183,6 +183,8 @@ def _coefficients(entries: list[ModelEntry]) -> tuple[Coefficient, ...]:
             if names_coefficient(name):
                 places.setdefault(name, []).append(key)
                 models.setdefault(name, label)
+                if name in labels.values() and name != label:
+                    models[name] = label  # which is refused
     return tuple(Coefficient(n, models[n], tuple(keys)) for n, keys in places.items())
 
 

@@ -163,7 +163,7 @@ def short_names(models: list[str]) -> dict[str, str]:
         name = _shortest_end(parts, paths.values(), 2 if parts[-1] in _RESERVED else 1)
         names[model] = f"{name}-model" if name in _RESERVED else name
     if len(set(names.values())) < len(names):
-        return {model: model for model in paths}
+        return {m: f"./{m}" if m in _RESERVED else m for m in paths}
     return names
 
 

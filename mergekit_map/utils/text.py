@@ -15,7 +15,7 @@ _SECRET_NAMES = re.compile(
     r"|CREDENTIALS?)S?$",
     re.IGNORECASE,
 )
-_HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{10,}")
+_HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{30,}")
 _SHORTEST_SECRET = 8  # letters; any text may hold fewer by chance
 # Spaces of other scripts, and what joins letters, which Python calls unprintable.
 _HARMLESS = "\n\t\xa0\u200c\u200d\u202f\u3000"

@@ -114,7 +114,8 @@ def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> Tasks:
 def extend_plain(path: Path, tasks: Tasks) -> str:
     """Add a ``map:`` block to a mergekit configuration, and search its weights.
 
-    Weights that are numbers become names, which are searched; all else stays as it is.
+    Weights that are numbers become names, which are searched. Of three models, they are
+    no longer normalized, as only ratios would count; all else stays as it is.
     """
     file = read_yaml(path)
     if file.content.get("map") is not None:
@@ -130,7 +131,8 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
     is_linear = method in {"linear", "map_linear"}  # which weighs its base, too
     given = file.content.get("parameters")
     is_normalized = isinstance(given, dict) and bool(given.get("normalize"))
-    by_ratio = is_normalized or str(method).removeprefix("map_") in _BY_RATIO
+    shares = str(method).removeprefix("map_") in _BY_RATIO
+    by_ratio = shares or is_normalized
     tuned = [m for m in dict.fromkeys(models) if m != base or is_linear]
     if not tuned:
         raise ConfigError(
@@ -155,6 +157,9 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
             kept.append(name)
     was, fixed = (", ".join(dict.fromkeys(of)) for of in (old, kept))
     ratio = "; only their ratio counts" * by_ratio
+    if is_normalized and not (shares or kept) and len(tuned) > 2:
+        merge["parameters"]["normalize"] = False  # else one number would be needed
+        ratio = "; normalize is false, as their ratio would count alone"
     comments = [f"Searched by name: the weights of {was}{ratio}"] if was else []
     if fixed:
         text = "remove their weights (and one for all models), or write names"

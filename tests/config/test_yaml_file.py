@@ -65,9 +65,7 @@ def test_keys_are_text_and_exponents_make_numbers(tmp_path: Path) -> None:
 
 
 def test_what_an_alias_stands_for_can_be_changed_by_itself(tmp_path: Path) -> None:
-    text = "one: &shared {density: 0.5}\nother: *shared\n"
-
-    content = read(text, tmp_path).content
+    content = read("one: &shared {density: 0.5}\nother: *shared\n", tmp_path).content
 
     assert content["one"] == content["other"]
     assert content["one"] is not content["other"]

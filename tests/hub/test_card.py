@@ -202,14 +202,12 @@ def test_no_name_can_do_harm(evil: str) -> None:
     config["chat_template"] = f"{{{{ x }}}}\n{evil}"
     line = " ".join(evil.split())  # no front has another
     anchors = as_json(make_front(POINTS, {line: ANCHORS["one"]}))["anchors"]
-    made = record(config, name=evil, anchors=anchors, reason=line)
 
-    card = written(made)
+    card = written(record(config, name=evil, anchors=anchors, reason=line))
 
     assert "license" not in card.data.to_dict()
     assert card.data.model_name == evil
-    parser = MarkdownIt("commonmark", {"html": True}).enable("table")
-    tokens = parser.parse(card.text)
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(card.text)
     inline = [token for token in tokens if token.type == "inline"]
     # The name is there where it belongs, as text alone, and nothing else changes.
     assert sum(plain(token) == line for token in inline) >= 1 + 2 + 1

@@ -26,8 +26,7 @@ NO_OWNER = "/data/hub/models--gpt2/snapshots/" + "b2" * 20
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> PublicNames:
     monkeypatch.setenv("HOME", "/root")
-    models = ["/data/m/base", "/old/base@main", "x/one", SNAPSHOT, NO_OWNER]
-    return public_names(models)
+    return public_names(["/data/m/base", "/old/base@main", "x/one", SNAPSHOT, NO_OWNER])
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,7 @@ def assert_ships_what_it_measures(
             merge.write(coefficients)
             assert_equal_states(merge.model.state_dict(), stock.state_dict())
             with torch.no_grad():
-                answers = merge.model(tokens).logits
-                assert torch.equal(answers, stock(tokens).logits)
+                assert torch.equal(merge.model(tokens).logits, stock(tokens).logits)
         return merge
 
 
@@ -166,8 +165,7 @@ def test_a_merge_with_its_own_head_says_so(make_model: Callable[..., Path]) -> N
     model = assert_ships_what_it_measures(space).model
 
     assert not torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
-    shipped = transformers.AutoConfig.from_pretrained("stock1")
-    assert not shipped.tie_word_embeddings
+    assert not transformers.AutoConfig.from_pretrained("stock1").tie_word_embeddings
 
 
 @pytest.mark.slow
@@ -175,8 +173,7 @@ def test_a_merge_with_its_own_head_says_so(make_model: Callable[..., Path]) -> N
 def test_tokenizers_of_other_size(source: str, make_model: Callable[..., Path]) -> None:
     base = make_model("base", 0)
     more = make_model("more-tokens", 40, base, extra_tokens=("alpha", "beta"))
-    models = {"base": base, "a": more}
-    merge = config("ties", models, "a", tokenizer={"source": source})
+    merge = config("ties", {"base": base, "a": more}, "a", tokenizer={"source": source})
 
     found = assert_ships_what_it_measures(space_of(merge))
 
@@ -222,8 +219,7 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
     assert_ships_what_it_measures(space)
 
     assert space.names == ("a_mlp", "b_late")
-    coefficients = {"a_mlp": 0.1, "b_late": 0.7}
-    recipe = yaml.safe_load(yaml_text(space.config(coefficients)))
+    recipe = yaml.safe_load(yaml_text(space.config({"a_mlp": 0.1, "b_late": 0.7})))
     weights = [m.get("parameters", {}).get("weight") for m in recipe["models"]]
     assert weights[1][0] == {"filter": "mlp", "value": 0.1}
     assert weights[2:] == [[0.0, 0.7, 0.1], 0.3]
@@ -240,9 +236,8 @@ def test_a_mixture_of_experts_is_merged_in_memory_as_mergekit_ships_it(
 ) -> None:
     some = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
     experts = make_half("experts", kind="Qwen3Moe", head_dim=8, **some)
-    space = space_of(config(method, experts))
 
-    merge = assert_ships_what_it_measures(space)
+    merge = assert_ships_what_it_measures(space_of(config(method, experts)))
 
     assert any("experts" in name for name in merge.replays)
 

@@ -39,8 +39,7 @@ def test_adapters_ship_what_is_measured(
     adapter = make_adapter(front, tmp_path / "adapter", 4, **settings)
     names = {"base": family_bf16["a" if other_base else "base"]}
     merge = config(method, {**names, "b": family_bf16["b"]}, "b")
-    entry = {**merge["models"][0], "model": f"{front}+{adapter}"}
-    merge["models"].append(entry)
+    merge["models"].append({**merge["models"][0], "model": f"{front}+{adapter}"})
 
     assert_ships_what_it_measures(space_of(merge), options_in(tmp_path))
 

@@ -20,8 +20,7 @@ def identity(models: str = "abc", **changes: Any) -> Identity:
     entries = [{"model": p, "parameters": {"density": 0.5}} for p in names.values()]
     given["configuration"] = {"base_model": "/models/base", "models": entries}
     for key, value in changes.items():
-        place = given if key in Identity.model_fields else given["configuration"]
-        place[key] = value
+        (given if key in Identity.model_fields else given["configuration"])[key] = value
     return Identity(**given)
 
 

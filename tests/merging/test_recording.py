@@ -62,8 +62,7 @@ def test_the_seed_is_part_of_what_draws_alone(family: dict[str, Path]) -> None:
     other = OPTIONS.model_copy(update={"random_seed": 8})
     for method, draws in [("ties", False), ("dare_ties", True)]:
         space = space_of(config(method, family))
-        differs = recording_key(space, other) != recording_key(space, OPTIONS)
-        assert differs is draws
+        assert (recording_key(space, other) != recording_key(space, OPTIONS)) is draws
 
 
 @pytest.mark.parametrize("damage", [lambda old: old[:-9], lambda old: bytes(len(old))])
@@ -200,8 +199,7 @@ def test_leftovers_of_killed_processes_are_removed() -> None:
 def test_the_command_lists_and_removes(monkeypatch: pytest.MonkeyPatch) -> None:
     keep("one")
     keep("two")
-    adapter = Path("home", "adapters", "0123", "base_lora")
-    adapter.mkdir(parents=True)
+    Path("home", "adapters", "0123", "base_lora").mkdir(parents=True)
     (recordings_folder() / "three").mkdir()
 
     shown = cache()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,9 @@ def test_no_model_is_called_as_another_or_an_anchor_is() -> None:
     space = space_of(merge("ties", "x/soup", "soup", "./base"))
 
     assert space.names == ("x/soup", "soup-model", "./base")
-    labels = list(space.anchors())
-    assert labels == ["base", "x/soup", "soup-model", "./base", "soup"]
+    assert list(space.anchors()) == ["base", "x/soup", "soup-model", "./base", "soup"]
+    space = space_of(merge("ties", "base", "x/base-model"))
+    assert space.names == ("./base", "x/base-model")
 
 
 @pytest.mark.parametrize("model", ["x/a\x1b[2Jb", "x/a\nb", "x/a\u202eb"])
@@ -57,9 +59,7 @@ def test_a_coefficient_is_called_by_a_line_of_text(model: str) -> None:
 def test_normalising_is_switched_off_where_it_is_the_default(
     method: str, normalize: bool | None
 ) -> None:
-    space = space_of(merge(method, "x/one", "x/two"))
-
-    filled = space.config({"one": 0.1, "two": 0.2})
+    filled = space_of(merge(method, "x/one", "x/two")).config({"one": 0.1, "two": 0.2})
 
     assert filled.get("parameters", {}).get("normalize") is normalize
     assert filled["merge_method"] == method.removeprefix("map_")  # mergekit's own
@@ -90,6 +90,8 @@ def test_says_what_cannot_be_searched() -> None:
     told_apart = merge("ties", "x/1", "x/2", "x/3", parameters={"normalize": partly})
     assert space_of(told_apart).names == ("1", "2", "3")
     assert "every model has a number as its weight" in problem_of(fixed)
+    for models in itertools.permutations(["x/one", weighted("x/two", "one")]):
+        assert "'one' is another model" in problem_of(merge("ties", *models))
     numbers, free = ([weighted(f"x/{n}", w) for n in "ab"] for w in (0.5, None))
     named, other = ([weighted(f"x/{n}", f"{n}{i}") for n in "ab"] for i in (1, 2))
     known = [weighted("x/a", 0.5), named[1]]

@@ -44,14 +44,11 @@ def test_an_adapter_of_the_base_model_is_merged_into_it(
     slices = [{"sources": [{"model": lora, "layer_range": [0, 1]}]}]
     merge = {"merge_method": "ties", "base_model": front, "slices": slices}
 
-    written = with_adapter_bases(merge)
-
-    found = written["slices"][0]["sources"][0]["model"]
+    found = with_adapter_bases(merge)["slices"][0]["sources"][0]["model"]
     assert found == (f"{front}+{lora}" if is_its_base else lora)
     assert slices[0]["sources"][0]["model"] == lora, "what was given is left as it is"
     moved = with_adapter_bases(merge, "org/other")  # as the configuration calls it
-    is_moved = str(named).endswith("other")
-    assert (moved != merge) == (is_its_base or is_moved)
+    assert (moved != merge) == (is_its_base or str(named).endswith("other"))
 
 
 def test_an_adapter_stays_alone_where_its_tokenizer_is_wanted(tmp_path: Path) -> None:

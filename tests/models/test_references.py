@@ -33,8 +33,7 @@ def test_folders_that_are_there_become_absolute_and_others_stay(tmp_path: Path) 
     def merge(there: str) -> dict[str, object]:
         names = ("loop", f"{there}+org/adapter", "org/model@main")
         models = [{"model": name} for name in names]
-        tokenizer = {"source": "union"}
-        return {"base_model": there, "models": models, "tokenizer": tokenizer}
+        return {"base_model": there, "models": models, "tokenizer": {"source": "union"}}
 
     found = absolute_paths(merge("there"), tmp_path)
 

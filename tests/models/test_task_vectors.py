@@ -74,8 +74,7 @@ def test_figures_are_those_of_whole_tensors(dtype: torch.dtype) -> None:
         v, w = vectors[one], vectors[other]
         cosine = torch.nn.functional.cosine_similarity(v, w, dim=0).item()
         assert pair.cosine == pytest.approx(cosine, abs=1e-6)
-        shared = (v != 0) & (w != 0)
-        opposite = (v.sign() != w.sign())[shared].double().mean().item()
+        opposite = (v.sign() != w.sign())[(v != 0) & (w != 0)].double().mean().item()
         assert pair.sign_conflicts == pytest.approx(opposite)
 
 

@@ -55,6 +55,10 @@ def test_only_weights_change_and_a_block_follows() -> None:
     assert search == {"bounds": {"medicine": [-1.5, 1]}}
     by_ratio = odd.replace("dare_ties", "nuslerp")
     assert "search" not in yaml.safe_load(extended(by_ratio))["map"]
+    # Of three models, normalised weights cannot be told apart.
+    normalized = PLAIN.replace("3e-1", "30") + "\nparameters: {normalize: true}"
+    assert yaml.safe_load(extended(normalized))["parameters"] == {"normalize": False}
+    assert "bounds" not in extended(normalized)
     # A number is no name of a weight.
     assert "weight: 500-model" in extended(PLAIN.replace("medicine", "500"))
 

@@ -101,8 +101,7 @@ def _show(inspection: Inspection) -> None:
         _show_models(inspection)
     for pair in sorted(inspection.pairs, key=lambda pair: -abs(pair.cosine or 0)):
         cosine = _format_or_dash(pair.cosine, ".4f")
-        conflicts = _format_or_dash(pair.sign_conflicts)
-        text = f"cosine {cosine}, sign conflicts {conflicts}"
+        text = f"cosine {cosine}, sign conflicts {_format_or_dash(pair.sign_conflicts)}"
         _print(f"Task vectors of {listed(pair.models)}: {text}")
     for severity, text in _issues(inspection):
         _print(f"{severity}: {text}", _STYLES[severity])
