@@ -28,8 +28,7 @@ def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     for config in (Path("config.yml"), Path("run/config.yml")):
         config.write_text(config.read_text().replace("gradients: true, ", ""))
-    cache = str(folder / "hub")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hub"))
     return folder
 
 

@@ -34,8 +34,7 @@ def invoke(
     typed: str | None = None,
 ) -> click.testing.Result:
     """Run a command, which ends with ``code``, in this process."""
-    words = [*map(str, arguments)]
-    result = click.testing.CliRunner().invoke(command, words, typed)
+    result = click.testing.CliRunner().invoke(command, [*map(str, arguments)], typed)
     assert result.exit_code == code, result.output
     return result
 

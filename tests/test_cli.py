@@ -64,8 +64,7 @@ def test_one_yaml_in_checkpoint_out_as_others_merge_and_measure_it(
     chosen = front["points"][front["selected"]]
     recipe = Path("out.run/recipe.yml").read_text()
     assert all(m["value"] is not None for m in chosen["measured"].values())
-    recipes = list(Path("out.run/recipes").glob("[0-9]*.yml"))
-    assert len(recipes) == len(front["points"])
+    assert len(list(Path("out.run/recipes").glob("[0-9]*.yml"))) == len(front["points"])
     shipped = Path("out/mergekit_config.yml").read_text()
     index = front["selected"]
     here = shipped.replace("out/mergekit_config", f"out.run/recipes/{index:03d}")

@@ -62,8 +62,7 @@ class FamilySizes:
     @property
     def recipe(self) -> str:
         """A short name of these sizes and this version of the code."""
-        written = json.dumps([_RECIPE_VERSION, _SEED, asdict(self)])
-        return sha256(written)[:10]
+        return sha256(json.dumps([_RECIPE_VERSION, _SEED, asdict(self)]))[:10]
 
 
 def build_family(folder: Path, sizes: FamilySizes) -> None:

@@ -163,9 +163,8 @@ def train_model(
     """
     parameters = [weight for weight in model.parameters() if weight.requires_grad]
     layers = {id(weight) for weight in model.model.layers.parameters()}
-    matrices = [w for w in parameters if id(w) in layers and w.ndim == 2]
     others = [w for w in parameters if id(w) not in layers or w.ndim != 2]
-    muon = Muon(matrices)
+    muon = Muon([w for w in parameters if id(w) in layers and w.ndim == 2])
     groups = [{"params": others}]  # none at all in an adapter
     adam = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
     length = model.config.max_position_embeddings

@@ -184,8 +184,7 @@ def _balanced_weights(products: FloatArray, offsets: FloatArray) -> FloatArray:
         of_low = products[rows, low]
         of_high = products[rows, high]
         curvature = of_low[rows, low] + of_high[rows, high] - 2 * of_low[rows, high]
-        difference = gains[rows, high] - gains[rows, low]
-        step = difference / np.maximum(curvature, 1e-300)
+        step = (gains[rows, high] - gains[rows, low]) / np.maximum(curvature, 1e-300)
         exchanged = np.minimum(step, weights[rows, high])
         if not exchanged.any():
             break  # as every exchange from here on would be

@@ -53,6 +53,7 @@ OTHER_TASKS_WEIGHT = 1e-4
 _N_APPROXIMATE_SAMPLES = 1024
 _N_OFFSPRING = 512
 _MAX_PARENTS = 256
+_MOST_ROWS = 2**16  # at once; of 40 coefficients each takes 20 kB
 _MUTATION_STEPS = (0.1, 0.03, 0.01)  # shares of the box
 
 
@@ -67,7 +68,8 @@ def compute_front(predict: Predict, bounds: FloatArray, *, seed: int) -> FloatAr
 
     def predict_unit(U: FloatArray) -> FloatArray:
         check_interrupt()
-        return predict(from_unit(U, bounds))
+        parts = np.split(U, range(_MOST_ROWS, len(U), _MOST_ROWS))
+        return np.vstack([predict(from_unit(part, bounds)) for part in parts])
 
     samples = qmc.Sobol(len(bounds), scramble=False).random(N_SAMPLES)
     # Tasks go from their worst to their best sample. A constant metric is fitted with

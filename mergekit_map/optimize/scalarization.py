@@ -149,8 +149,7 @@ class Scalarization:
         tie_breaker = _TIE_BREAKER * scaled.sum(axis=1)
         if not self.achievement:
             return np.asarray(scaled @ self.weights + tie_breaker)
-        largest_gap = (self.weights * (1 - scaled)).max(axis=1)
-        return np.asarray(tie_breaker - largest_gap)
+        return np.asarray(tie_breaker - (self.weights * (1 - scaled)).max(axis=1))
 
 
 def scalarized_optimum(

@@ -145,7 +145,7 @@ def _not_beaten(front: Front, advised: str, name: str) -> str:
         return f"N{text[1:]} here"
     alone = "which alone counts" if len(counted) == 1 else "which alone count"
     if not (select.prefer or select.require):
-        alone = "where alone a model is clearly better than the base"
+        alone = "where alone a gain over the base exceeds its standard error"
     return f"On {listed(counted)}, {alone}, {text}"
 
 
@@ -286,8 +286,8 @@ def _within_noise(front: Front) -> bool:
     noise = SIGNIFICANT * np.nan_to_num(np.hypot(stderr[best], stderr))
     first, second = np.meshgrid(front.measured_points, front.measured_points)
     paired = PairedMerges.of(front, first.ravel(), second.ravel())
-    differ = (paired.better & ~np.isnan(paired.stderr)).any()
-    return len(Y) > 1 and bool((Y[best] - Y <= noise).all() and not differ)
+    differ = (Y[best] - Y > noise).any() or paired.better.any()
+    return len(Y) > 1 and not differ
 
 
 def _unconfirmed(front: Front, gained: Gains) -> Iterator[str]:

@@ -66,14 +66,16 @@ class Anchors:
         return cls(values, errors, dict(zip(front.tasks, noise, strict=True)), gained)
 
     @classmethod
-    def measured(cls, anchors: _Values, evaluations: Iterable[Evaluation]) -> Anchors:
-        """Read the measurements of the reference points (label to coefficients).
+    def measured(cls, *parts: tuple[_Values, Iterable[Evaluation]]) -> Anchors:
+        """Read reference points (label to coefficients), each part from its own log.
 
         How the merges differ document by document is not known here: errors are left
         out. The noise is as if documents explained half of the variance.
         """
-        merges = by_merge(e for e in evaluations if not e.failed)
-        measured = {label: merges.get(merge_key(c), {}) for label, c in anchors.items()}
+        measured: dict[str, Mapping[str, Evaluation]] = {}
+        for anchors, evaluations in parts:
+            merges = by_merge(e for e in evaluations if not e.failed)
+            measured |= {k: merges.get(merge_key(c), {}) for k, c in anchors.items()}
         values = {k: {t: e.value for t, e in of.items()} for k, of in measured.items()}
         stderrs: dict[str, list[float]] = {}
         for task, e in itertools.chain(*(of.items() for of in measured.values())):
@@ -205,7 +207,7 @@ class Request:
         far_above = 0 < margin < limit - max(measured, default=0)
         out_of_reach = limit > max(map(metric.utility, metric.bounds))
         is_percentage = value >= _MIN_PERCENTAGE and (far_below or out_of_reach)
-        is_fraction = 0 < value <= 1 and far_above and metric.bounds != (0, 1)
+        is_fraction = 0 < value <= 1 and far_above and max(map(abs, measured)) > 1
         if is_percentage or is_fraction:
             why = "every model and the soup keep" if far_below else "no model is near"
             percentage = value if is_percentage else 100 * value

@@ -71,14 +71,13 @@ class Differences(Frozen):
 
     def between(self, first: IntArray, second: IntArray) -> FloatArray:
         """Return those of pairs of merges, in any shape; NaN where not compared."""
-        merges, n = np.array(self.merges), len(self.merges)
-        matrix = np.zeros((n, n))  # of the compared merges
-        matrix[np.tril_indices(n, -1)] = [value for row in self.stderr for value in row]
-        matrix += matrix.T
-        rows = np.searchsorted(merges, first).clip(max=n - 1)
-        columns = np.searchsorted(merges, second).clip(max=n - 1)
+        merges = np.array(self.merges)
+        rows = np.searchsorted(merges, first).clip(max=len(merges) - 1)
+        columns = np.searchsorted(merges, second).clip(max=len(merges) - 1)
         compared = (merges[rows] == first) & (merges[columns] == second)
-        return np.where(compared, matrix[rows, columns], np.nan)
+        pairs = np.broadcast(np.maximum(rows, columns), np.minimum(rows, columns))
+        found = [self.stderr[i - 1][j] if i > j else 0.0 for i, j in pairs]
+        return np.where(compared, np.reshape(found, pairs.shape), np.nan)
 
 
 def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
@@ -115,8 +114,7 @@ def _answer_influence(V: FloatArray) -> float | None:
     widths = (high - low)[high > low]
     if not len(widths) or np.ptp(widths) > _ROUNDING * widths.max():
         return None
-    distances = np.minimum(V - low, high - V)  # to the nearer of two possible values
-    is_binary = distances.max() <= _ROUNDING * widths.max()
+    is_binary = np.minimum(V - low, high - V).max() <= _ROUNDING * widths.max()
     return float(widths.max()) if is_binary else None
 
 

@@ -227,8 +227,7 @@ def itemise(answers: Answers, parts: Sequence[str] | None = None) -> Itemised | 
         x, w, n = values[part], weights[part], int(part.sum())
         changes = w * (x - np.average(x, weights=w)) * w.sum() / (w.sum() - w)
         residuals[part] = (changes - changes.mean()) * (n - 1) / n
-    slope = value if answers.exponential else 1.0
-    influences = slope * residuals / weights.sum()
+    influences = (value if answers.exponential else 1.0) * residuals / weights.sum()
     if not np.isfinite(influences).all():
         return None
     return Itemised(tuple(zip(names.tolist(), answers.ids, strict=True)), influences)

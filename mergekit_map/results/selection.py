@@ -6,7 +6,8 @@ At the end of a search the choice is among the measured points of its front:
    ``not_worse_than``, or than the base if nothing is selected: by two standard errors
    of the paired difference. A limit may be missed by one, if no such point meets it.
 2. Points that are significantly better than the base, on a task that counts or in the
-   sum, come first; of these, those better than all references that keep the limits.
+   sum, come first; of these, those better than all references that keep the limits,
+   unless the selection has a preference, or asks for the knee or an achievement.
 3. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
    task over the front; the tasks count alike, or as preferred. Without a preference, a
    task on which no point is significantly better than the base counts less, the more
@@ -75,12 +76,14 @@ def choose_measured(front: Front) -> Front:
     candidates = _preferably(candidates, shortfall(front, candidates).max(axis=1) == 0)
     anchors = np.intersect1d(measured, front.anchor_indices)
     beats = np.array([_beats(front, p, anchors) for p in candidates])
-    for rivals in (anchors == front.anchor_index(BASE), keep_limits(front, anchors)):
+    achievement = select.scalarization == "achievement"
+    wish = bool(select.prefer) or select.knee or achievement
+    is_base = anchors == front.anchor_index(BASE)
+    for rivals in (is_base, is_base if wish else keep_limits(front, anchors)):
         preferred = np.asarray(beats[:, rivals].all(axis=1))
         candidates = _preferably(candidates, preferred)
         beats = _preferably(beats, preferred)
     weights = Request.of(front).weights()
-    achievement = select.scalarization == "achievement"
     for _ in range(2):
         mask = np.isin(np.arange(len(front.points)), candidates)
         chosen = select_point(_values(front), weights, mask, achievement=achievement)

@@ -66,8 +66,7 @@ def bayesian_round(
 
 def _start(study: Study) -> list[Candidate]:
     """Propose the first round: the reference points, then uniform points."""
-    merges = {merge_key(c): c for c in study.fixed.values()}
-    anchors = study.vectors(merges.values())
+    anchors = study.vectors({merge_key(c): c for c in study.fixed.values()}.values())
     n_new = N_START
     if study.search.surrogate == "quadratic":
         # The paper's 6 may leave a quadratic in 3 coefficients under-determined where
@@ -124,8 +123,7 @@ def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
     shares = np.reshape(angles, (d - 1, len(U))).T / (np.pi / 2)  # (n, d - 1)
     steps = np.minimum((shares * per_angle).astype(int), per_angle - 1)
     is_outside = ((U < 0) | (U > 1)).any(axis=1)
-    is_corner = ~U.any(axis=1)
-    return np.where(is_outside | is_corner, -1, steps @ _place_values(d))
+    return np.where(is_outside | ~U.any(axis=1), -1, steps @ _place_values(d))
 
 
 def bin_scores(
@@ -144,8 +142,7 @@ def bin_scores(
             draws = (
                 rng.choice(inside, kept, replace=False) for _ in range(N_BOOTSTRAPS)
             )
-            deviation = np.std([draw.mean() for draw in draws])
-            scores[index] = inside.mean() + deviation / 2
+            scores[index] = inside.mean() + np.std([draw.mean() for draw in draws]) / 2
     known = scores[~np.isnan(scores)]
     return np.where(np.isnan(scores), known.max() if len(known) else 0.0, scores)
 
@@ -162,8 +159,8 @@ def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:
     for values, guesses in zip(measured.T, predicted.T, strict=True):
         is_known = np.isfinite(values)
         n_known += is_known
-        variance = values[is_known].var() if is_known.any() else 0.0
-        if variance > 0:
+        if is_known.any() and np.ptp(values[is_known]) > 0:
+            variance = values[is_known].var()
             totals[is_known] += (values - guesses)[is_known] ** 2 / variance
     return np.where(n_known > 0, totals / np.maximum(n_known, 1), np.nan)
 

@@ -16,7 +16,7 @@ from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Order
 from mergekit_map.results.log import EvaluationLog, merge_key
 from mergekit_map.search.bayesian import MAX_COEFFICIENTS, N_ROUND
-from mergekit_map.search.measure import missing_of, own_evaluations
+from mergekit_map.search.measure import fittable, missing_of
 from mergekit_map.search.nested import (
     EVALUATIONS,
     Group,
@@ -152,7 +152,7 @@ def n_known(study: Study, log: EvaluationLog) -> int:
 
     Which points of the front it has is not known before the end; none is counted.
     """
-    seen = [e for e in own_evaluations(study, log) if e.role != "front"]
+    seen = [e for e in fittable(study, log) if e.role != "front"]
     nested = study.search.strategy == "nested"
     first = first_candidates(study) if nested else next_round(study, [], seen)
     count = len(first) * len(study.tasks) - len(missing_of(study, first, seen))
@@ -195,7 +195,7 @@ def _pairs_to_merge(study: Study) -> list[tuple[float, int]]:
     n, count = len(study.bounds), study.search.evaluations or EVALUATIONS
     # Of a pair two groups are measured already, and base and soup of two if known.
     known = [set(merge.values()) for merge in study.fixed.values()]
-    count -= 2 + ({0.0} in known) + ({0.5} in known)
+    count -= 2 + ({0.0} in known) + (n == 2 and {0.5} in known)
     order = _balanced(n) if study.search.order is None else study.search.order
     *inner, last = [len(members(pair)) / n for pair in pairs(order)]
     # What is chosen of an inner pair is measured, too.

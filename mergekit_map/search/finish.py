@@ -34,7 +34,6 @@ from mergekit_map.results.front import (
 )
 from mergekit_map.results.limits import Anchors, Request
 from mergekit_map.results.log import (
-    RIVALS,
     Evaluation,
     MergeKey,
     by_merge,
@@ -47,9 +46,7 @@ from mergekit_map.results.selection import choose, chosen_as, with_recommended
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.measure import (
     fittable,
-    matching,
     measured_at,
-    own_evaluations,
     reference_values,
     run_digests,
 )
@@ -83,6 +80,8 @@ def end_search(
     end = _End(study, anchors, measure_all, [*known], surrogates or study.fit(known))
     rows, selected = end.choose(end.shown_front())
     end.take(others())
+    if len(study.tasks) == 1:
+        rows, selected = end.best_measured(rows[[selected]]), 0
     return StudyResult(end.surrogates, [study.rounded(row) for row in rows], selected)
 
 
@@ -136,11 +135,12 @@ class _End:
             # A merge just within its limits may be outside them once it is fitted.
             if (self._predict(front[[selected]]) >= lower).all():
                 break
-        if len(study.tasks) == 1:
-            X, Y = self._measured_merges()
-            front = X[[Y[:, 0].argmax()]] if len(X) else front[[selected]]
-            selected = 0
         return front, selected
+
+    def best_measured(self, default: FloatArray) -> FloatArray:
+        """Return the merge that was measured as the best of one task; (1, d)."""
+        X, Y = self._measured_merges()
+        return X[[Y[:, 0].argmax()]] if len(X) else default
 
     def _most_telling(self, front: FloatArray) -> int:
         """Return the point of a front (k, d) that adds most to those measured here."""
@@ -150,8 +150,7 @@ class _End:
         return int(improvements((Y - worst) / width, (there - worst) / width).argmax())
 
     def _measure(self, points: FloatArray) -> None:
-        named = map(self.study.rounded, points)
-        planned: list[Candidate] = [("front", merge) for merge in named]
+        planned: list[Candidate] = [("front", self.study.rounded(x)) for x in points]
         self.take(self.measure_all(planned, self.surrogates))
 
     def take(self, measured: Sequence[Evaluation]) -> None:
@@ -196,16 +195,15 @@ class _End:
 def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) -> Front:
     """Build a front with its reference points, and the chosen point."""
     log = list(log)
-    here = [e for e in matching(study, log) if e.role != "imported"]
+    here = [e for e in fittable(study, log) if e.role != "imported"]
     seen, whole = by_merge(here), by_merge(e for e in here if e.whole or e.failed)
-    unnamed, known = [None] * len(result.front), study.anchors
-    points = _merges(study, result, unnamed, result.front, whole)
-    anchors = _merges(study, result, known, known.values(), whole)
+    points = _merges(study, result, [None] * len(result.front), result.front, whole)
+    anchors = _merges(study, result, study.anchors, study.anchors.values(), whole)
     corners = {merge_key(c): label for label, c in study.corners.items()}
-    own = {e.key[0]: e.coefficients for e in here if e.role not in RIVALS}
+    inside = {e.key[0]: e.coefficients for e in here}
     if not result.groups:  # else bounds are of groups
-        is_inside = study.contains(study.vectors(own.values()))
-        own = dict(itertools.compress(own.items(), is_inside))
+        is_inside = study.contains(study.vectors(inside.values()))
+        inside = dict(itertools.compress(inside.items(), is_inside))
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
     front = Front(
         coefficients=dict(study.bounds),
@@ -220,7 +218,7 @@ def found_front(study: Study, result: StudyResult, log: Iterable[Evaluation]) ->
         merges=tuple(
             _merge(study, next(iter(of.values())).coefficients, of, corners.get(key))
             for key, of in seen.items()
-            if key not in shown and (key in own or key in corners)
+            if key not in shown and (key in inside or key in corners)
         ),
         # Whoever searches cannot set the bounds of groups of models.
         border=() if result.groups else tuple(find_border(study, result)),
@@ -318,9 +316,8 @@ def read_partial_front(folder: RunFolder) -> Front | None:
         raise ArtifactError(
             f"{folder.path}: {error}; type the command of the search again to go on"
         ) from None
-    merges = by_merge(own_evaluations(study, log)).values()
+    merges = by_merge(fittable(study, log)).values()
     measured = sum(found.keys() >= study.tasks.keys() for found in merges)
-    # More, if a comparison measured points of the front.
     unfinished = Unfinished(measured=min(measured, plan.most), most=plan.most, of=of)
     front = front.model_copy(update={"unfinished": unfinished})
     return with_differences(front, folder, log)

@@ -35,7 +35,9 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
     measure_all = partial(_measure, study, evaluate, log)
     while True:
         evaluations = _seen_after(study, log, rounds)
-        merges = by_merge(evaluations).values()
+        # Points of the front that could not be measured once are asked for again.
+        usable = (e for e in evaluations if e.error is None or e.role != "front")
+        merges = by_merge(usable).values()
         latest = [e for measured in merges for e in measured.values()]
         surrogates: Surrogates = {}
         is_out_of_time = bool(rounds) and not can_go_on(study, [*beside, *evaluations])
@@ -115,6 +117,8 @@ def _seen_after(study: Study, log: EvaluationLog, rounds: Rounds) -> list[Evalua
     # counts only where it came first: from a shorter search, for example.
     end, earlier = 0, set[Key]()
     for index, e in enumerate(usable, start=1):
+        if e.role == "front" and e.error is not None:
+            continue
         is_repeated = e.key in earlier and (e.failed or e.role == "front")
         if e.key[0] in requested and not is_repeated:
             end = index

@@ -30,7 +30,7 @@ from mergekit_map.results.log import (
     whole_lines,
 )
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogates import is_assessed, is_fitted
+from mergekit_map.results.surrogates import is_assessed
 from mergekit_map.search.study import Candidate, Evaluator, Study, WorksAhead
 from mergekit_map.search.subsampling import Subset, draw_subset
 from mergekit_map.surrogates.fit import all_threads
@@ -134,9 +134,8 @@ def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset | None]:
             continue
         answers = [evaluate.answers(merge, task) for merge in study.fixed.values()]
         if references := [one for one in answers if one is not None and one.whole]:
-            identity = [0, study.definitions[task]]  # the 0 is in run folders
-            rng = np.random.default_rng(int(digest(identity), 16))
-            found[task] = draw_subset(count, references, rng)
+            seed = int(digest([0, study.definitions[task]]), 16)  # run folders have it
+            found[task] = draw_subset(count, references, np.random.default_rng(seed))
     return found
 
 
@@ -240,27 +239,19 @@ def run_digests(folder: RunFolder) -> str:
     return f"{folder.plan_digest} {digest(lines)}"
 
 
-def own_evaluations(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
-    """List what a search measured to find its front, and not to be judged by it."""
-    others = ASSESSING - {"front"}
-    return [e for e in matching(study, log) if e.role not in others]
-
-
 def fittable(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
-    """List what a search may fit; failures are among them."""
-    return [e for e in own_evaluations(study, log) if e.failed or is_fitted(e)]
+    """List what a search may fit, and what failed; not what only judges it."""
+    return [e for e in matching(study, log) if not is_assessed(e)]
 
 
 def reference_values(
     study: Study, known: Iterable[Evaluation], log: Iterable[Evaluation]
 ) -> Anchors:
     """Read the reference points: of the search from ``known``, others from the log."""
-    found = Anchors.measured(study.anchors, known)
-    values, noise = found.values, dict(found.noise)
-    if study.on_disk is not None:
-        beside = Anchors.measured(study.on_disk.anchors, matching(study.on_disk, log))
-        values, noise = {**values, **beside.values}, {**noise, **beside.noise}
+    beside = [(part.anchors, matching(part, log)) for part in study.parts[1:]]
+    found = Anchors.measured((study.anchors, known), *beside)
+    noise = dict(found.noise)
     for task, metric in study.tasks.items():
         if not np.isfinite(metric.bounds).all() and noise.get(task, 0.0) > 0:
             noise[task] = 0.0  # of losses, documents explain nearly all
-    return Anchors(values, noise=noise)
+    return Anchors(found.values, noise=noise)

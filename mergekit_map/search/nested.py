@@ -51,19 +51,22 @@ EVALUATIONS = 20  # per pair: the paper's T
 
 def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyResult:
     """Merge pair after pair; return the last result, as coefficients of the study."""
-    measure(study, first_candidates(study), evaluate, log)
+    for _ in range(2):  # again what failed: pairs depend on it, and an outage may end
+        measure(study, first_candidates(study), evaluate, log)
     known = matching(study, log)
     anchors = reference_values(study, known, log)
     Request(study.select, study.tasks, anchors).limits()  # raises before the pairs
     merges = _single_models(study)  # of each group, by its label
-    grouping = Grouping(study, anchors, Anchors.measured(merges, known))
+    grouping = Grouping(study, anchors, Anchors.measured((merges, known)))
     while True:
         pair = grouping.next_pair()
         is_last = grouping.is_last
         of_pair = pair_study(study, pair, grouping.choice(pair), last=is_last)
         groups = {group.label: merges[group.label] for group in pair}
         part = study.of_tasks(of_pair.tasks)
-        result = _search_pair(of_pair, part, groups, anchors, evaluate, log)
+        result = _search_pair(
+            of_pair, part, groups, anchors, evaluate, log, is_last=is_last
+        )
         chosen = result.front[result.selected]
         found = by_merge(fittable(part, log)).get(merge_key(chosen), {})
         values = {task: e.value for task, e in found.items() if not e.failed}
@@ -82,7 +85,6 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
     base = [label for label, merge in study.fixed.items() if not any(merge.values())]
     corners = dict.fromkeys(base, (0.0, 0.0))
     corners |= {one: (1.0, 0.0), other: (0.0, 1.0), SOUP: (0.5, 0.5)}
-    anchors = {label: {one: x, other: y} for label, (x, y) in corners.items()}
     changes = {
         "strategy": "map",
         "order": None,
@@ -93,7 +95,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
     return replace(
         study.of_tasks(tasks),
         bounds=axis_bounds((one, other), study.bounds),
-        anchors=anchors,
+        anchors={label: {one: x, other: y} for label, (x, y) in corners.items()},
         corners={},
         on_disk=None,
         search=study.search.model_copy(update=changes),
@@ -108,6 +110,8 @@ def _search_pair(
     anchors: Anchors,
     evaluate: Evaluator,
     log: EvaluationLog,
+    *,
+    is_last: bool,  # then fitted as whoever reads the log fits it
 ) -> StudyResult:
     """Search as plain MAP does, in the coefficients of the pair.
 
@@ -145,7 +149,7 @@ def _search_pair(
         return known
 
     def others() -> list[Evaluation]:
-        return in_pair(fittable(of_models, log))  # as whoever reads the log fits them
+        return in_pair(fittable(of_models, log)) if is_last else []
 
     start = measure_all(design(study), {})
     result = end_search(study, start, anchors, measure_all, others=others)
@@ -319,10 +323,8 @@ def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> Float
     is 1 where a value is NaN, and 0 for a task whose single models are all at the
     ideal, or all alike where there is none.
     """
-    worst = np.nanmin(Y, axis=0, initial=np.inf)
-    best = np.nanmax(Y, axis=0, initial=-np.inf)
-    zero = np.where(np.isfinite(ideal), ideal, best)
-    width = zero - worst
+    zero = np.where(np.isfinite(ideal), ideal, np.nanmax(Y, axis=0, initial=-np.inf))
+    width = zero - np.nanmin(Y, axis=0, initial=np.inf)
     # A task on which no single model could be measured has no scale: its width is -inf.
     usable = width > 0
     losses = np.zeros(len(values))

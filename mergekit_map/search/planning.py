@@ -91,7 +91,7 @@ def _failed_before(
 ) -> list[Candidate]:
     """Return a merge of the log that failed and that this search has not asked for."""
     asked = {merge_key(c) for planned in rounds for _, c in planned}
-    errors = (e for e in known if e.error and e.role != "front")
+    errors = (e for e in known if e.error)
     failed = {e.key[0]: e.coefficients for e in errors if e.key[0] not in asked}
     is_inside = study.contains(study.vectors(failed.values()))
     again = [*itertools.compress(failed.values(), is_inside)]
@@ -189,7 +189,7 @@ def refinement_round(
             improves = len(rounds) % 4 == 1 and any(
                 s.quality.loo_error > _GUESSES for s in surrogates.values()
             )
-            if improves or not (values > 0).any():
+            if improves or not (values > _ROUNDING).any():
                 values = box.errors.max(axis=1)
             return best(box, values)
     planned = best(front, gains(front, _FRONT_STDERRS))
@@ -216,8 +216,8 @@ def n_spent(study: Study, rounds: Rounds, known: Sequence[Evaluation]) -> int:
     tried = by_merge(e for e in known if e.role != "front")
     whole = [key for key, tasks in tried.items() if tasks.keys() >= study.tasks.keys()]
     is_inside = study.contains(study.vectors(map(dict, whole)))
-    logged = {key for key, yes in zip(whole, is_inside, strict=True) if yes}
-    return len(logged | {merge_key(c) for candidates in rounds for _, c in candidates})
+    planned = {merge_key(c) for candidates in rounds for _, c in candidates}
+    return len(planned.union(itertools.compress(whole, is_inside)))
 
 
 def n_quiet_rounds(rounds: Rounds, known: Sequence[Evaluation]) -> int:
@@ -299,9 +299,8 @@ def find_border(study: Study, result: StudyResult) -> Iterator[Border]:
     """
     front = study.vectors(result.front)
     fixed = study.vectors(study.fixed.values())
-    references = fixed[study.contains(fixed)]
     utilities = partial(study.predict, result.surrogates)
-    known = utilities(np.vstack([front, references]))
+    known = utilities(np.vstack([front, fixed[study.contains(fixed)]]))
     varies = np.isfinite(varying_range(known))  # elsewhere is nothing to gain
     Y, worst = known[: len(front), varies], known[:, varies].min(axis=0)
     scale = (Y - worst).max(axis=0)

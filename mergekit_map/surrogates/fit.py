@@ -263,12 +263,10 @@ class _MetricData:
 
     def _training_data(self, slopes: FloatArray) -> TrainingData:
         """Return the merges with latent noise, where the link has these slopes (n,)."""
-        known_noise = self.stderr is not None
         unit = float(self.y.std()) or INVERT_MARGIN
         noise = unit if self.stderr is None else self.stderr
-        noise_variance = (noise / slopes) ** 2
-        sampling_variance = (self.sampling / slopes) ** 2
-        return TrainingData(self.U, noise_variance, sampling_variance, known_noise)
+        variances = (noise / slopes) ** 2, (self.sampling / slopes) ** 2
+        return TrainingData(self.U, *variances, self.stderr is not None)
 
 
 def fill_in_stderr(stderr: FloatArray | None) -> FloatArray | None:

@@ -379,9 +379,8 @@ def _effect(U: FloatArray, log_saturation: float) -> FloatArray:
     """
     a = math.exp(log_saturation)
     u = U + 0.5
-    straight = a * np.minimum(u, 0)
     curved = -np.expm1(-a * np.maximum(u, 0))
-    return np.asarray((straight + curved) / -math.expm1(-a) - 0.5)
+    return np.asarray((a * np.minimum(u, 0) + curved) / -math.expm1(-a) - 0.5)
 
 
 def _effect_derivative(U: FloatArray, log_saturation: float) -> FloatArray:
@@ -397,8 +396,7 @@ def _effect_derivative(U: FloatArray, log_saturation: float) -> FloatArray:
 def _kinds_of_terms(d: int) -> IntArray:
     """Return the kinds of terms after the intercept: linear 0, square 1, product 2."""
     rows, columns = np.triu_indices(d)
-    second_order = np.where(rows == columns, 1, 2)
-    return np.concatenate([np.zeros(d, dtype=np.int_), second_order])
+    return np.concatenate([np.zeros(d, dtype=np.int_), np.where(rows == columns, 1, 2)])
 
 
 @dataclass(frozen=True, eq=False)

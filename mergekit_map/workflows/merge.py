@@ -148,9 +148,8 @@ def _measure_checkpoint(
         known = [task for task in study.tasks if task not in new]
         # A single item of a search is of the merge that the search made.
         samples = log.folder.samples(study.merge)
-        recording = MergeEvaluator(worker, samples, study.definitions)
         again, both = MergeEvaluator(worker, None), study.of_tasks(known)
-        measure(study, shown, recording, log)
+        measure(study, shown, MergeEvaluator(worker, samples, study.definitions), log)
         measure(both, [("checkpoint", merge)], again, log)
         if held_out:
             measure_held_out(project.held_out_study(), [merge], again.on_held_out, log)
@@ -170,7 +169,7 @@ def _difference(searched: Merge, written: Merge) -> str:
         values = [reading.value, written.measured[task].value]
         before, now = (math.nan if value is None else value for value in values)
         alike = math.isclose(now, before, rel_tol=_ROUNDING, abs_tol=_ROUNDING**2)
-        if values == [None, None]:
+        if values[1] is None:
             failed.append(task)
         elif values[0] is not None and reading.documents is None and not alike:
             differing.append(f"{task} is {now:.7g}, and was {before:.7g}")

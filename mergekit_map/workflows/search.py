@@ -25,7 +25,7 @@ from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.checks import Forecast, forecast, n_known
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.measure import matching, measure, own_evaluations
+from mergekit_map.search.measure import fittable, matching, measure
 from mergekit_map.search.reuse import add_imported, reuse_measurements
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.fit import one_thread
@@ -190,7 +190,7 @@ def _begin(
     write_atomically(folder.config, project.file.text)
     reuse_measurements(study, log, changed)
     add_imported(study, log, imported)
-    known = [e for one in study.parts for e in own_evaluations(one, log)]
+    known = [e for one in study.parts for e in fittable(one, log)]
     total = ahead.measurements
     if resumed or before != _manifest(project, study):  # some may be of another search
         total += len({(e.merge, e.key) for e in known}) - n_known(study, log)

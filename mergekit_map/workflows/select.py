@@ -15,6 +15,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,8 @@ def _item(value: Any) -> Any:
 
 def refuse_other_front(run: RunFolder, index: int, point: Merge) -> None:
     """Refuse a point that the front does not have where it was seen."""
-    points = run.read_front().points[index:][:1]
-    if [p.coefficients for p in points] != [point.coefficients]:
+    of = attrgetter("coefficients", "predicted")  # not what was measured meanwhile
+    if [*map(of, run.read_front().points[index:][:1])] != [of(point)]:
         raise ArtifactError(
             f"{run.path} has another front since the point was chosen; choose again"
         )

@@ -228,14 +228,13 @@ def test_saving_a_point_writes_what_select_writes_or_says_why_not(run: Path) -> 
 
     seen = press(replace(view_of(run), at=4), "down", "1", "s", run=run)
 
-    front = RunFolder(other).read_front()
-    assert seen.view.front == front
+    assert seen.view.front == RunFolder(other).read_front()
     assert (seen.view.at, seen.view.sorted_by) == (5, "greeting")
     recipes = [yaml.safe_load((r / "recipe.yml").read_text()) for r in (run, other)]
     assert recipes[0] == recipes[1]
     # What is on the screen is no point of the front that another search has written.
-    stale = view_of(run)
-    change_json(run / "front.json", lambda front: front["points"].pop(0))
+    stale, new = replace(view_of(run), at=4), {"greeting": {"value": 9, "stderr": None}}
+    change_json(run / "front.json", lambda f: f["points"][4]["predicted"].update(new))
     assert "has another front since" in press(stale, "s", run=run).text
     (run / "front.json").unlink()  # so that nothing can be saved
     assert "front.json" in press(seen.view, "s", run=run).text

@@ -56,8 +56,7 @@ def test_the_non_convex_front_of_dtlz2_is_dense_exact_and_whole(m: int) -> None:
     # It is the part of the unit sphere where no loss is negative.
     off = np.abs(np.linalg.norm(losses, axis=1) - 1)
     assert (off > 1e-3).mean() < 0.02  # corners, where a task is flat
-    dense = np.vstack([np.eye(m), sphere_front(3000, m)])
-    assert hypervolume(-losses, -dense) > 0.98
+    assert hypervolume(-losses, -np.vstack([np.eye(m), sphere_front(3000, m)])) > 0.98
     np.testing.assert_allclose(losses.min(axis=0), 0, atol=1e-6)
     assert len(losses) < 500  # a recipe is written for each
     # What makes a search fast: few calls, of many points.

@@ -172,9 +172,8 @@ def check_run(name: str, out: str, *options: str) -> Config:
 
     Stock mergekit, by the command that a run ends with, writes ``stock``.
     """
-    result = invoke("run", f"{name}.yml", out, *options)
+    merged_by_stock(invoke("run", f"{name}.yml", out, *options).output, "stock")
 
-    merged_by_stock(result.output, "stock")
     assert_same_weights(out, "stock")
     assert not any(line.get("error") for line in lines(f"{out}.run"))
     front = read(f"{out}.run/front.json")
@@ -198,8 +197,7 @@ def test_math_and_code_from_pickles_with_another_padding_token(
         shutil.copytree(tuned, pickled, ignore=without)
         weights = load_file(tuned / "model.safetensors")
         torch.save(weights, pickled / "pytorch_model.bin")
-        options = ("--out", model, "--dtype", "float32")
-        invoke(pickled, *options, command=convert)
+        invoke(pickled, *("--out", model, "--dtype", "float32"), command=convert)
     copy_recipe("math_code", evaluations=6)
 
     check_run("math_code", "math-code")

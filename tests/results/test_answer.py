@@ -166,6 +166,13 @@ def test_a_point_that_is_a_reference_has_its_name(index: int, expected: str) -> 
     assert answer(from_json(made)).headline == f"{expected} the model one."
 
 
+def test_measured_points_that_differ_are_not_within_the_noise_of_predictions() -> None:
+    rows = [([(x, 0.3), (2 * x, 0.6)], [(x, None), (2 * x, None)]) for x in (0.3, 0.9)]
+    assert not any(
+        "less than the noise" in f for f in answer(make_front(rows)).findings
+    )
+
+
 @pytest.mark.parametrize(("items", "advice"), [(2, "base"), (200, "merge")])
 def test_a_sum_of_few_blocks_is_weak_evidence(items: int, advice: str) -> None:
     apart = {**APART, "items": items, "stderr": [[0.03] * n for n in (1, 2, 3, 4)]}

@@ -81,9 +81,8 @@ def test_of_answers_it_is_as_if_each_way_to_answer_were_seen_half_a_time_more() 
 def test_a_group_has_the_pseudo_answers_of_one_task() -> None:
     scores = np.ones((2, 40))
     scores[:, ::8] = 0  # alike
-    strata = np.repeat(range(5), 8)
 
-    group = stderrs_of_differences(of_means(scores), strata)[0, 1]
+    group = stderrs_of_differences(of_means(scores), np.repeat(range(5), 8))[0, 1]
 
     assert group == pytest.approx(one_part(of_means(scores))[0, 1], rel=0.1)
 

@@ -121,8 +121,7 @@ def test_a_measurement_is_found_by_its_merge_task_documents_and_definition(
     kept().write(asked, measured)
 
     assert kept().read(asked) == measured
-    turned = replace(asked, merge=asked.merge[::-1])
-    assert kept().read(turned) == measured
+    assert kept().read(replace(asked, merge=asked.merge[::-1])) == measured
     assert kept("other").read(asked) is None
     kept("other").write(asked, replace(measured, value=9.0))
     assert kept().read(asked) == measured

@@ -53,6 +53,9 @@ ENDS = {"one": row(0.6, 2.5), "two": row(0.45, 1.8)}
 ONE, TWO = {"one": row(0.7, 2.49)}, {"two": row(0.4, 2.2)}
 EVEN = {"prefer": {"math": 1, "code": 1}, "not_worse_than": "base"}
 CODE = {"prefer": {"code": 1}, "not_worse_than": "base"}
+# The soup is as good as the merge in the middle, and beaten by the ends on one task.
+MIDDLE = [row(0.55, 2.20), row(0.745, 2.255), row(0.80, 2.45)]
+SOUP = {"soup": row(0.735, 2.265), "parents": ENDS}
 
 
 @pytest.mark.parametrize(
@@ -81,6 +84,10 @@ CODE = {"prefer": {"code": 1}, "not_worse_than": "base"}
         (APART, {"select": {"prefer": {"math": 1}}}, 0),
         (APART, {"select": {"prefer": {"code": 1}}}, 2),
         (APART, {"select": {"require": {"math": 0.60}}}, 0),
+        (MIDDLE, SOUP, 0),
+        (MIDDLE, SOUP | {"select": {"knee": True}}, 1),
+        (MIDDLE, SOUP | {"select": {"scalarization": "achievement"}}, 1),
+        (MIDDLE, SOUP | {"select": {"prefer": {"math": 1, "code": 1}}}, 1),
         # Missed by 0.71 standard errors of the difference from the base: by noise.
         (APART[1:], {"select": {"require": {"math": 0.56}, "prefer": {"code": 1}}}, 0),
         # One that meets it comes first, though it gains less.
@@ -111,8 +118,8 @@ def test_a_task_counts_by_what_of_its_gain_is_no_noise() -> None:
 
 def test_an_accuracy_of_0_has_the_noise_of_others() -> None:
     log = [line({"x": x}, "math", x / 20, stderr=x / 20) for x in (0.0, 1.0)]
-    merges = {"base": {"x": 0.0}, "one": {"x": 1.0}}
-    assert Anchors.measured(merges, log).noise == {"math": 0.05}
+    parts = [({"base": {"x": 0.0}}, log), ({"one": {"x": 1.0}}, log)]
+    assert Anchors.measured(*parts).noise == {"math": 0.05}
 
 
 def test_a_merge_that_is_worse_than_the_base_is_no_reason_to_keep_the_base() -> None:
@@ -123,11 +130,9 @@ def test_a_merge_that_is_worse_than_the_base_is_no_reason_to_keep_the_base() -> 
     assert advice(chosen_as(both, 0, SelectSpec(**limit))) == MERGE
     # Nor is one that misses a limit no better: it is, on code.
     parents, require = {"one": row(0.70, 2.90)}, {"require": {"math": 0.65}}
-    missing = chosen([row(0.60, 2.30)], parents=parents, select=require)
-    assert advice(missing) == MERGE
+    assert advice(chosen([row(0.60, 2.30)], parents=parents, select=require)) == MERGE
     # A task without a gain counts where a point is asked for.
-    asked = chosen([row(0.9, 2.6)], parents=TWO, select={"index": 0})
-    assert advice(asked) == MERGE
+    assert advice(chosen([row(0.9, 2.6)], parents=TWO, select={"index": 0})) == MERGE
 
 
 def test_what_was_measured_to_miss_a_limit_is_not_chosen_again() -> None:
@@ -169,8 +174,7 @@ def test_what_is_missed_is_told_as_it_was_judged() -> None:
 
 def test_a_merge_far_from_a_rival_is_not_excused_by_the_noise_between_them() -> None:
     points = [(row(0.6, 2.3), row(0.6, 2.3))] * 2
-    stderr = [[0.03], [0.02, 0.002]]  # the last two are of the base
-    known = {"merges": [0, 1, 2], "items": 100, "stderr": stderr}
+    known = {"merges": [0, 1, 2], "items": 100, "stderr": [[0.03], [0.02, 0.002]]}
     front = make_front(points, {"base": BASE}, differences={"code": known})
     assert Anchors.of(front).errors["base"]["code"] == 0.002
 
@@ -323,6 +327,8 @@ def test_a_number_that_was_meant_as_a_share_is_refused(task: str, who: str) -> N
     losses = Anchors({"base": {"code": 4.9}, "coder": {"code": 4.4}})
     with pytest.raises(ConfigError, match=r"no model .* code=0\.95; did you mean 95%"):
         limits_of(losses, require={"code": 0.95})
+    brier = Anchors({"base": {"code": 0.27}, "coder": {"code": 0.25}})
+    assert limits_of(brier, require={"code": 0.2}) == {"code": 0.2}
 
 
 def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:

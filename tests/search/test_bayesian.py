@@ -83,8 +83,7 @@ def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
     for seed in range(3):
         folder = tmp_path / str(seed)
         run(study_of(evaluations=25, seed=seed), folder, losses)
-        added = np.array(merges(folder)[9:])
-        bins = bin_of(added, unit(2))
+        bins = bin_of(np.array(merges(folder)[9:]), unit(2))
         shares.append(np.isin(bins, [4, 5]).mean())  # where x[1] > 2 * x[0], about
 
     # 2 of 6 sectors; 1/3 if the draws knew nothing.
@@ -176,6 +175,8 @@ def test_errors_of_tasks_are_in_units_of_their_variance() -> None:
     # A merge without any measurement has none.
     found = squared_errors(np.array([[np.nan], [1.0], [2.0]]), np.ones((3, 1)))
     assert found == pytest.approx([np.nan, 0, 4], nan_ok=True)
+    alike = np.full((13, 1), 0.1)  # their mean is another number
+    assert not squared_errors(alike, np.nextafter(alike, 0)).any()
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -197,8 +198,7 @@ def test_points_are_drawn_in_the_bins_that_err(d: int) -> None:
 
 def test_a_bin_is_drawn_uniformly_in_angle_and_radius() -> None:
     rng = np.random.default_rng(5)
-    X = np.array([at(80), at(10)])
-    points = propose_points(X, np.zeros(2), unit(2), 4000, rng)
+    points = propose_points(np.array([at(80), at(10)]), np.zeros(2), unit(2), 4000, rng)
 
     angles = np.arctan2(points[:, 1], points[:, 0]) / (math.pi / 2)
     # Along each direction up to the side of the box.

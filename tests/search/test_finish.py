@@ -54,8 +54,7 @@ def test_a_fit_is_as_good_as_its_standard_errors_say(ends: tuple[float, float]) 
     study = replace(study, bounds={"a": ends}, anchors={})
     rng = np.random.default_rng(0)
     X = rng.uniform(*ends, size=(12, 1))
-    y = rng.normal(X[:, 0], 0.2)
-    surrogate = fit(X, y, bounds=study.box)
+    surrogate = fit(X, rng.normal(X[:, 0], 0.2), bounds=study.box)
     merges = np.array([[0.6], [0.7], [0.95]])
     points = [{"a": a} for a in merges[:, 0].tolist()]
 
@@ -68,8 +67,7 @@ def test_a_fit_is_as_good_as_its_standard_errors_say(ends: tuple[float, float]) 
     assert found.expected_r2 == pytest.approx(known / (known + unknown), abs=5e-3)
     assert 0.3 < found.expected_r2 < 0.98
     error = np.sqrt((surrogate.stderr(merges) ** 2).mean())
-    width = np.ptp(surrogate.predict(merges))
-    assert found.front_error == pytest.approx(error / width)
+    assert found.front_error == pytest.approx(error / np.ptp(surrogate.predict(merges)))
 
     # Points that hardly differ are held to a 20th of the range within the bounds.
     points = [{"a": 0.7}, {"a": 0.7 + 1e-6}]

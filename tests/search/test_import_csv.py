@@ -70,8 +70,7 @@ def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
 
 
 def test_imported_merges_replace_new_ones_once_where_they_are_fitted() -> None:
-    outside = {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}
-    file = write_csv(*random_rows(5), outside)
+    file = write_csv(*random_rows(5), {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0})
     evaluate, again = Recorder(bowl), Recorder(bowl)
 
     first, said = run(study_of(), evaluate, file)
@@ -115,9 +114,8 @@ def test_what_was_measured_here_is_kept_and_an_earlier_import_is_not() -> None:
     run(study_of(), bowl, write_csv(*rows))
     before = logged()
     wrong = {"x": 0.5, "y": 0.5, "near": 7.0, "far": 1.25}
-    corrected = {**rows[0], "near": 2.0}
 
-    _, notices = run(study_of(), bowl, write_csv(wrong, corrected))
+    _, notices = run(study_of(), bowl, write_csv(wrong, {**rows[0], "near": 2.0}))
 
     assert logged()[len(before)].value == 2.0
     assert notices[0].startswith("1 measurements of 1 merges imported")
@@ -154,8 +152,7 @@ def test_what_is_compared_shown_or_chosen_is_measured_here(tasks: list[str]) -> 
 
 def test_a_task_may_have_the_name_of_a_coefficient() -> None:
     study = study_of()
-    named = {"x": study.tasks["near"]}
-    study = replace(study, tasks=named, definitions={"x": "dx"})
+    study = replace(study, tasks={"x": study.tasks["near"]}, definitions={"x": "dx"})
 
     FILE.write_text("\ufeffx,y,x value\n0.25,0.5,1.5\n\n")
     (found,) = read_imported(FILE, study)

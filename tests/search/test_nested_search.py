@@ -17,7 +17,7 @@ from quick_fronts import fronts_of_few_points
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import Front, axis_bounds
 from mergekit_map.results.surrogates import fit_again
-from mergekit_map.search.checks import search_problems
+from mergekit_map.search.checks import forecast, search_problems
 from mergekit_map.search.nested import best_models, scaled_losses
 from mergekit_map.search.study import Study, StudyResult
 from mergekit_map.types import Measurement, Metric
@@ -100,6 +100,38 @@ def test_a_preference_holds_within_pairs_beside_models_to_be_no_worse_than() -> 
     assert found[0] == found[1]
 
 
+def test_a_nested_search_of_one_task_that_is_repeated_measures_nothing() -> None:
+    def noisy(c: Mapping[str, float], _: str) -> float:
+        noise = 0.05 * math.sin(1e4 * c["a"] + 1.3e4 * c["b"])
+        return (c["a"] - 0.7) ** 2 + (c["b"] - 0.4) ** 2 + 0.6 * c["c"] + noise
+
+    study = study_of("abc", remeasure=3, order=[["a", "b"], "c"], seed=3).of_tasks("a")
+    for evaluate in (measuring(noisy), again := measuring(noisy)):
+        run(study, Path(), evaluate)
+
+    assert again.calls == []
+
+
+def test_an_outage_that_is_over_does_not_change_the_pairs() -> None:
+    def failing_once(c: Mapping[str, float], task: str) -> Measurement:
+        if len(evaluate.calls) == 6:
+            raise RuntimeError("out of memory")
+        return Measurement(own_corner(c, task), None, 10)
+
+    evaluate = Recorder(failing_once)
+    for recorder in (evaluate, again := measuring(own_corner)):
+        run(make_study("abc", "abc", strategy="nested", seed=0), Path(), recorder)
+
+    assert again.calls == []
+
+
+def test_two_models_with_weights_of_two_layers_cost_no_more_than_said() -> None:
+    soup = {"soup": dict.fromkeys(NAMES, 0.5)}
+    study = replace(study_of(), anchors=study_of().anchors | soup)
+    run(study, Path(), evaluate := measuring())
+    assert len({merge for merge, _ in evaluate.calls}) <= forecast(study).searched + 1
+
+
 def test_measures_what_the_paper_counts() -> None:
     evaluate = measuring(own_corner)
     # A preference, so that no soup is chosen, and that of the last pair is a new one.
@@ -113,8 +145,7 @@ def test_measures_what_the_paper_counts() -> None:
     # tasks, of which the base is an anchor and two were chosen, on 2 tasks so far; two
     # points of its front, and the chosen one where that is none of them.
     first, second, last = 6 * 4, 2 * (5 * 2 + 2), 8 * 4 - 4 - 2 * 2
-    n_front = len(evaluate.calls) - (first + second + last)
-    assert n_front in {2 * 4, 3 * 4}
+    assert (len(evaluate.calls) - (first + second + last)) in {2 * 4, 3 * 4}
     assert len(evaluate.calls) == len(set(evaluate.calls))
     assert sorted(order_of(result)) == [["a", "b"], ["c", "d"]]
 
@@ -144,8 +175,7 @@ def test_models_of_closest_losses_are_paired() -> None:
 
 
 def test_the_files_say_what_was_predicted_of_flat_merges() -> None:
-    study = study_of(remeasure=3)
-    result = run(study, Path(), measuring(own_corner))
+    result = run(study_of(remeasure=3), Path(), measuring(own_corner))
 
     content = Front.model_validate_json(Path("front.json").read_bytes())
 

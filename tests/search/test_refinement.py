@@ -39,8 +39,7 @@ def known_within(stderr: float | Callable[[FloatArray], FloatArray]) -> Any:
     """Predict bowls, with an error that is a share of the range on the front."""
 
     def everywhere(X: FloatArray) -> FloatArray:
-        share = stderr(X) if callable(stderr) else np.full(len(X), stderr)
-        return share * RANGE
+        return (stderr(X) if callable(stderr) else np.full(len(X), stderr)) * RANGE
 
     def predicted(task: str) -> Any:
         bowl_of_task = bowl(*IDEAL[task])
@@ -123,8 +122,7 @@ def test_a_prediction_comes_true_within_its_error_or_a_small_share(
 def test_merges_outside_the_bounds_make_no_prediction_come_true() -> None:
     rounds, known = searched(1)
     last = merge(0.7, 0.7)
-    far_off = measured(merge(9, 9, "imported"))
-    after = [*known, *far_off, *measured(last, 0.1)]
+    after = [*known, *measured(merge(9, 9, "imported")), *measured(last, 0.1)]
 
     assert refinement_round(STUDY, [*rounds, [last]], after, known_within(0.0)) != []
 

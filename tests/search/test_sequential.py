@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -134,8 +135,7 @@ def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
     for count in (first_front // 2, first_front - 3, len(lines) - 2):
         folder, evaluate = Path(f"{count}"), Recorder(rippled)
         folder.mkdir()
-        torn = b"".join(lines[:count]) + b'{"torn'
-        (folder / "evaluations.jsonl").write_bytes(torn)
+        (folder / "evaluations.jsonl").write_bytes(b"".join(lines[:count]) + b'{"torn')
 
         run(study, folder, evaluate)
 
@@ -199,19 +199,21 @@ def test_all_that_was_measured_is_fitted_in_the_end_but_rivals(whole: Path) -> N
     fits = [task.fit.n for task in front_of(whole).tasks.values()]
     assert fits == [n_measured, n_measured]
 
+    points = [p for p in front_of(whole).points if not p.is_measured("one")][::9]
     rivals = [
-        changed(e, role=role, value=e.value - 5, coefficients={"a": x / 7, "b": 0.41})
-        for x, role in enumerate(sorted(ASSESSING), start=1)
-        for e in logged(whole)[:2]
+        changed(e, role=role, value=value, coefficients=point.coefficients)
+        for role, point in itertools.product(sorted(ASSESSING), points)
+        for e, value in zip(logged(whole)[:2], (-5.0, math.nan), strict=True)
     ]
-    Path("evaluations.jsonl").write_bytes(b"".join(lines_of(whole)))
-    with open_log(RunFolder(Path())) as log:
-        for e in rivals:
-            log.append(e)
-    result = run(study_of(), Path(), rippled)
+    for count in (20, len(lines_of(whole))):
+        Path("evaluations.jsonl").write_bytes(b"".join(lines_of(whole)[:count]))
+        with open_log(RunFolder(Path())) as log:
+            for e in rivals:
+                log.append(e)
+        result = run(study_of(), Path(), rippled)
 
-    assert {s.quality.n for s in result.surrogates.values()} == {n_measured}
-    assert front_of().points == front_of(whole).points
+        assert {s.quality.n for s in result.surrogates.values()} == {n_measured}
+        assert front_of() == front_of(whole)
 
 
 def broken() -> Measurement:
@@ -283,6 +285,26 @@ def test_merges_of_an_outage_are_all_tried_again() -> None:
 
     assert failed <= {e.key for e in logged() if not e.failed}
     assert all(again.calls.count(call) == 1 for call in again.calls)
+
+
+def test_points_of_the_front_that_failed_once_leave_no_hole_in_it() -> None:
+    def broken_at_the_front(c: Mapping[str, float], task: str) -> Measurement:
+        return rippled(c, task) if task == "one" or len(merges()) < 7 else broken()
+
+    for folder, measured in ((Path(), broken_at_the_front), (Path("quiet"), rippled)):
+        run(study_of(evaluations=6, remeasure=4), folder, measured)
+        run(study_of(), folder, rippled)
+
+    assert sum(e.failed for e in logged()) == 5
+    assert len(front_of().points) > 0.9 * len(front_of(Path("quiet")).points)
+
+
+def test_the_choice_of_one_task_is_the_best_that_any_search_measured() -> None:
+    for evaluations in (12, 6):
+        run(study_of(m=1, evaluations=evaluations), Path(), rippled)
+
+        found = min(logged(), key=lambda e: e.value)
+        assert merge_key(front_of().chosen.coefficients) == found.key[0]
 
 
 def test_a_chosen_merge_that_was_judged_before_is_fitted(whole: Path) -> None:

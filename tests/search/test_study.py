@@ -74,8 +74,7 @@ def test_anchors_outside_the_box_are_measured_but_not_fitted(study: Study) -> No
 
     n_front = sum(e.role == "front" for e in logged()) // 2
     assert {s.quality.n for s in result.surrogates.values()} == {10 - 2 + n_front}
-    front = np.array([list(c.values()) for c in result.front])
-    assert np.all(front >= [0.2, 0.1])
+    assert np.all(np.array([list(c.values()) for c in result.front]) >= [0.2, 0.1])
 
 
 @pytest.mark.parametrize("ends", [(0.6, 1.5), (0.1, 0.4)])

@@ -92,8 +92,7 @@ def scores(place: tuple[float, ...], task: str) -> Any:
     far = (x - ideal[0]) ** 2 + (y - ideal[1]) ** 2
     own = 0.4 * slopes @ np.array([x, y]) + bend * np.sin(7 * x + 5 * y + 9 * level)
     if task == "right":
-        margins = 0.5 + level - 1.5 * far + own
-        return (margins > 0).astype(float)
+        return (0.5 + level - 1.5 * far + own > 0).astype(float)
     return 3 + level / 2 + far + own / 4
 
 
@@ -116,8 +115,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
         monkeypatch.setattr(measure, "time", clock)
         monkeypatch.setattr(evaluator, "time", clock)
         worker = Worker(nullcontext(models))
-        merges = kind(worker, folder / "samples", study.definitions)
-        run(study, folder, merges)
+        run(study, folder, kind(worker, folder / "samples", study.definitions))
         return models
 
     return searched
@@ -171,8 +169,7 @@ def test_anchors_and_the_front_are_measured_on_all_and_others_on_the_same_subset
                 value = np.exp(value)
             assert abs(e.value - value) < 3.5 * e.sampling
     for task in METRICS:
-        folder = Path("samples", task)
-        files = [read(path) for path in folder.iterdir()]
+        files = [read(path) for path in Path("samples", task).iterdir()]
         ids = {tuple(file["answers"]["ids"]) for file in files}
         assert {len(one) for one in ids} == {12, SIZE}
         assert len(ids) == 2
@@ -218,8 +215,7 @@ def test_another_number_of_documents_uses_what_is_there(
     assert not again & known
     assert {*models.counts} <= {SIZE if after == "all" else after, SIZE}
     # Both searches have the same first design.
-    latest = {e.key: e for e in logged()}
-    first = [e for e in latest.values() if e.role == "design"]
+    first = [e for e in {e.key: e for e in logged()}.values() if e.role == "design"]
     assert {e.n for e in first} <= {SIZE if after == "all" else after, SIZE}
 
 
@@ -271,11 +267,8 @@ def test_a_search_stays_within_its_budget(documents: Any, search: Search) -> Non
     budget = 1750
     study = study_of(documents, evaluations=40, refine=True, hours=budget / 3600)
 
-    models = search(study)
-
     # The clock of these models counts documents.
-    spent = sum(models.counts)
-    assert budget - 3 * len(METRICS) * SIZE < spent <= budget
+    assert budget - 3 * len(METRICS) * SIZE < sum(search(study).counts) <= budget
     assert [e.role for e in logged()].count("front") >= len(METRICS)
     assert search(study).asked == []
     assert not front_of().ending.trusted

@@ -61,8 +61,7 @@ def coverage(
     for seed in range(seeds):
         rng = np.random.default_rng([seed, d, n])
         shape = [bowl, wave, step][seed % 3](d, rng)
-        design = [np.zeros(d), np.eye(d), qmc.Sobol(d, seed=seed).random(128)]
-        X = np.vstack(design)[:n]
+        X = np.vstack([np.zeros(d), np.eye(d), qmc.Sobol(d, seed=seed).random(128)])[:n]
         true = seen_through(link, shape(np.vstack([Z, X])))
         scatter = noise * true.std()
         y = rng.normal(true[128:], scatter)
@@ -163,9 +162,8 @@ def test_a_constant_metric_is_certain(kind: Kind, link: Link, value: float) -> N
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
 def test_three_merges_say_little_and_claim_little(kind: Kind, link: Link) -> None:
     X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    y = np.array([0.3, 0.6, 0.5])
 
-    found = fit(X, y, link, kind)
+    found = fit(X, np.array([0.3, 0.6, 0.5]), link, kind)
 
     there, elsewhere = found.stderr(X), found.stderr(np.array([[1.0, 1.0]]))
     assert np.isfinite(there).all()
@@ -216,9 +214,8 @@ def test_one_answer_unlike_all_others_is_not_taken_for_many(rare: float) -> None
     """One of 16 merges has one right answer of 20, all others none; or the reverse."""
     X, y = qmc.Sobol(2, seed=1).random(16), np.full(16, 1 - rare)
     y[7] = abs(1 - rare - 1 / 20)
-    stderr = np.sqrt(y * (1 - y) / 19)
 
-    found = fit(X, y, BOUNDED, "auto", stderr=stderr).predict(X)
+    found = fit(X, y, BOUNDED, "auto", stderr=np.sqrt(y * (1 - y) / 19)).predict(X)
 
     assert abs(found - (1 - rare)).mean() < 2 / 20 / 16
 
@@ -245,8 +242,7 @@ def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth() -> No
         noise = np.full(24, 0.01)
         for knows, found in errors.items():
             known = {"stderr": noise, "sampling": sampling if knows else None}
-            fitted = fit(X, y, IDENTITY, "auto", **known)
-            off = fitted.predict(Z) - truth(Z)
+            off = fit(X, y, IDENTITY, "auto", **known).predict(Z) - truth(Z)
             found.append(float(np.sqrt((off**2).mean())))
 
     assert np.median(errors[True]) < np.median(errors[False]) / 4

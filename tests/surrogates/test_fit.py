@@ -100,8 +100,7 @@ def test_values_outside_the_range_of_the_metric_are_used_as_they_are() -> None:
 @pytest.mark.parametrize("link", [BOUNDED, Link(0.0)])
 def test_a_task_that_no_merge_gets_right_is_predicted_as_exactly(link: Link) -> None:
     X = np.random.default_rng(0).uniform(size=(16, 2))
-    fitted = fit(X, np.full(16, link.lower), link, "residual_gp")
-    assert fitted.stderr(X).max() < 1e-6
+    assert fit(X, np.full(16, link.lower), link, "residual_gp").stderr(X).max() < 1e-6
 
 
 def test_a_regularized_fit_does_with_fewer_points_than_terms() -> None:
@@ -166,8 +165,7 @@ def test_loo_r2_of_a_weighted_fit_keeps_the_weights(link: Link) -> None:
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
 def test_loo_r2_is_unknown_if_a_point_cannot_be_spared(link: Link) -> None:
     # Only the last point shows the curvature of the second coefficient.
-    a = np.linspace(0, 1, 8)
-    X = np.column_stack([a, np.arange(8) % 2.0])
+    X = np.column_stack([np.linspace(0, 1, 8), np.arange(8) % 2.0])
     X = np.vstack([X, [0.3, 0.5]])
 
     fitted = fit(X, 0.5 + X[:, 0] / 9 + np.arange(9) / 99, link)

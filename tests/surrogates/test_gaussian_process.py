@@ -55,10 +55,8 @@ def test_mean_deviation_and_probability_are_those_of_normal_distributions() -> N
     mean, deviation = found.predict(U)
     np.testing.assert_allclose(mean, slopes @ z, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(deviation**2, variance.diagonal(), rtol=1e-6)
-    constant = len(z) / 2 * np.log(2 * np.pi)
-    likelihood = -found.negative_log_likelihood() - constant
-    expected = multivariate_normal(cov=K).logpdf(z)
-    assert likelihood == pytest.approx(expected, rel=1e-7)
+    likelihood = -found.negative_log_likelihood() - (len(z) / 2 * np.log(2 * np.pi))
+    assert likelihood == pytest.approx(multivariate_normal(cov=K).logpdf(z), rel=1e-7)
 
 
 def test_left_out_merges_are_those_of_explicit_refits() -> None:
@@ -78,9 +76,8 @@ def test_left_out_merges_are_those_of_explicit_refits() -> None:
 def test_effects_that_saturate_are_predicted_as_such(rate: float) -> None:
     U = np.random.default_rng(0).uniform(-0.5, 0.5, size=(300, 2))
     z = np.exp(-rate * U) @ [1.0, 0.5]
-    data = TrainingData(U[:14], np.full(14, 1e-4))
 
-    process = fit_gaussian_process(data, z[:14])
+    process = fit_gaussian_process(TrainingData(U[:14], np.full(14, 1e-4)), z[:14])
 
     np.testing.assert_allclose(process.mean(U), z, atol=1e-4 * z.std())
 
@@ -106,8 +103,7 @@ def fitted(seed: int = 0, n: int = 14) -> tuple[GaussianProcess, np.ndarray]:
     rng = np.random.default_rng(seed)
     U = rng.uniform(-0.5, 0.5, size=(n, 2))
     z = np.sin(5 * U[:, 0]) + U[:, 1] + rng.normal(scale=0.1, size=n)
-    data = TrainingData(U, np.full(n, 0.01))
-    return fit_gaussian_process(data, z), z
+    return fit_gaussian_process(TrainingData(U, np.full(n, 0.01)), z), z
 
 
 def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:

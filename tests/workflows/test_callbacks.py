@@ -29,8 +29,7 @@ def _config(family: dict[str, Path]) -> None:
 
 
 def search(*callbacks: Any) -> Front:
-    project = load_project(Path("config.yml"))
-    return search_front(project, "run", callbacks).front
+    return search_front(load_project(Path("config.yml")), "run", callbacks).front
 
 
 def test_a_callback_hears_start_every_measurement_and_the_end() -> None:

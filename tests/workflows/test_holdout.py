@@ -208,8 +208,7 @@ def test_a_merge_of_an_unfinished_search_is_compared_on_its_documents() -> None:
 def test_subsets_are_drawn_among_what_is_left(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {**TASKS["own"], "documents": 8}
-    monkeypatch.setitem(globals(), "TASKS", {"own": own})
+    monkeypatch.setitem(globals(), "TASKS", {"own": {**TASKS["own"], "documents": 8}})
     configure(family, holdout=SHARE, evaluations=8)
 
     invoke("search", "config.yml", "run")

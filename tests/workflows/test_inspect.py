@@ -129,8 +129,7 @@ def configure(base: Path, models: list[str], **changes: Any) -> dict[str, Any]:
 
 def inspect(config: dict[str, Any], *options: str) -> click.testing.Result:
     Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
-    arguments = ["inspect", "config.yml", *options]
-    result = click.testing.CliRunner().invoke(main, arguments)
+    result = click.testing.CliRunner().invoke(main, ["inspect", "config.yml", *options])
     assert isinstance(result.exception, SystemExit | None), result.exception
     return result
 

@@ -99,9 +99,10 @@ def unmeasured() -> int:
     return next(i for i, p in enumerate(points) if not p.is_measured("first"))
 
 
-def test_what_cannot_be_measured_is_told() -> None:
+@pytest.mark.parametrize("measured", [False, True])
+def test_what_cannot_be_measured_is_told(measured: bool) -> None:
     Path("broken").touch()
-    index = unmeasured()
+    index = front_of(Path("run")).selected if measured else unmeasured()
 
     result = invoke("merge", "run", "out", "--trust-run", "--index", str(index))
 
