@@ -239,8 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in repository.files:
             raise _Refused(404, "Entry not found", "EntryNotFound")
         content = repository.files[path]
-        etag = f'"{_git_sha(content)}"'
-        headers = {"X-Repo-Commit": repository.sha, "ETag": etag}
+        headers = {"X-Repo-Commit": repository.sha, "ETag": f'"{_git_sha(content)}"'}
         self._answer(content, headers=headers)
 
 

@@ -192,7 +192,7 @@ def _against(gained: Gains, label: str) -> str:
     elif "unknown" not in on:
         return f"shows {VERDICTS['noise']} from the {label}"
     else:
-        text = f"differs from the {label}"
+        text = f"may differ from the {label}"
     return f"{text}, with {' and '.join(unsure)}" if unsure else text
 
 

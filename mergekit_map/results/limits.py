@@ -137,7 +137,7 @@ class Request:
             return weights
         reliability = self.anchors.reliability
         counted = {t: w * reliability(t, metrics[t]) for t, w in weights.items()}
-        return {t: w for t, w in counted.items() if w > 0} or weights
+        return {t: w for t, w in counted.items() if w > TIE} or weights
 
     def weights(self) -> FloatArray:
         """Return how much each task counts; (m,)."""

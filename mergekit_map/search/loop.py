@@ -51,7 +51,7 @@ def run_study(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRes
         if not rounds:
             # Raises where a limit cannot be computed, before the design is measured.
             measure_all([one for one in planned if one[0] == "anchor"], {})
-            references = reference_values(study, matching(study, log), log)
+            references = reference_values(study, fittable(study, log), log)
             Request(study.select, study.tasks, references).limits()
         measure_all([one for one in planned if one[0] != "anchor"], surrogates)
         rounds.append(planned)

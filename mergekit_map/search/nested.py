@@ -39,7 +39,7 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.surrogates import flat, locate, predict
 from mergekit_map.search.finish import end_search
-from mergekit_map.search.measure import fittable, matching, measure, reference_values
+from mergekit_map.search.measure import fittable, measure, reference_values
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Candidate, Evaluator, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
@@ -53,7 +53,7 @@ def run_nested(study: Study, evaluate: Evaluator, log: EvaluationLog) -> StudyRe
     """Merge pair after pair; return the last result, as coefficients of the study."""
     for _ in range(2):  # again what failed: pairs depend on it, and an outage may end
         measure(study, first_candidates(study), evaluate, log)
-    known = matching(study, log)
+    known = fittable(study, log)
     anchors = reference_values(study, known, log)
     Request(study.select, study.tasks, anchors).limits()  # raises before the pairs
     merges = _single_models(study)  # of each group, by its label

@@ -48,8 +48,7 @@ EVIL = "<script>alert(1)</script>&\"'"
 def test_a_notebook_begins_with_the_answer() -> None:
     shown, found = front_html(one_point(), "my-search"), answer(one_point())
 
-    cells = re.findall(r"<t[hd]>(.*?)</t[hd]>", shown)
-    texts = [unescape(cell) for cell in cells]
+    texts = [unescape(cell) for cell in re.findall(r"<t[hd]>(.*?)</t[hd]>", shown)]
     assert texts == [cell for row in (HEADINGS, *found.table) for cell in row]
     places = [
         shown.index(escape(text))

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Recorder, logged, make_study, run
+from fakes import Recorder, line, logged, make_study, run
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import Front, axis_bounds
+from mergekit_map.results.log import open_log
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import fit_again
 from mergekit_map.search.checks import forecast, search_problems
 from mergekit_map.search.nested import best_models, scaled_losses
@@ -121,6 +123,8 @@ def test_an_outage_that_is_over_does_not_change_the_pairs() -> None:
     evaluate = Recorder(failing_once)
     for recorder in (evaluate, again := measuring(own_corner)):
         run(make_study("abc", "abc", strategy="nested", seed=0), Path(), recorder)
+        with open_log(RunFolder(Path())) as log:
+            log.append(line({"a": 0.0, "b": 0.0, "c": 1.0}, "a", -3, role="opponent"))
 
     assert again.calls == []
 

@@ -236,8 +236,7 @@ def test_scores_that_are_no_numbers_are_on_record_as_failures(search: Search) ->
     def answer(coefficients: Any, task: str, values: np.ndarray) -> Any:
         inside = 0 < coefficients["x"] < 1 and coefficients["x"] > coefficients["y"]
         broken = task == "loss" and inside  # away from the anchors
-        first = np.arange(len(values)) == 0
-        return np.where(first & broken, np.nan, values)
+        return np.where((np.arange(len(values)) == 0) & broken, np.nan, values)
 
     study = study_of(12, evaluations=8)
     with np.errstate(invalid="ignore"):

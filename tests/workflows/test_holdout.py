@@ -140,8 +140,7 @@ def test_a_search_that_was_killed_goes_on_and_counts_what_it_has(run: Path) -> N
     count = len(split(lines(run))[1])
     assert count >= 6
     for left in (1, 2, count + 1):  # nothing, some and all of it is left to confirm
-        torn = whole[-left][:40] if left > 1 else ""
-        log.write_text("".join(whole[:-left]) + torn)
+        log.write_text("".join(whole[:-left]) + (whole[-left][:40] if left > 1 else ""))
         (run / ".state/manifest.json").unlink()
         callback = Mock(spec=Callback)
 
