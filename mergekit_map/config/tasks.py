@@ -30,7 +30,7 @@ Documents = Annotated[
     Field(
         description="Documents per merge: `all`, or a number that is drawn once, the "
         "same documents for every merge; the value on all is estimated from them. "
-        "References and measured points of the front use all documents."
+        "References, lone or equal weights and measured front points use all."
     ),
 ]
 EngineName = Literal["auto", "hf", "vllm"]
