@@ -43,8 +43,7 @@ def random_quadratic(rng: np.random.Generator, d: int) -> Predict:
 def noisy_data(link: Link, *, n: int = 14, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(n, d))
-    y = link.apply(random_quadratic(rng, d)(X))
-    return X, y + rng.normal(scale=0.02, size=n)
+    return X, link.apply(random_quadratic(rng, d)(X)) + rng.normal(scale=0.02, size=n)
 
 
 def sphere_front(n: int, m: int, seed: int = 0) -> np.ndarray:

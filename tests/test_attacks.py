@@ -144,9 +144,7 @@ def test_code_of_a_folder_from_elsewhere_runs_where_it_is_trusted(
     refused(COMMANDS[command], f"{NAMES_CODE}: task 'greeting'")
 
     # Without the models, there is nothing to measure.
-    trusted = invoke(*COMMANDS[command], "--trust-run", code=2)
-
-    assert NAMES_CODE not in trusted.output
+    assert NAMES_CODE not in invoke(*COMMANDS[command], "--trust-run", code=2).output
     assert Path("ran").exists()
 
 

@@ -56,9 +56,7 @@ def test_one_yaml_in_checkpoint_out_as_others_merge_and_measure_it(
 ) -> None:
     write(config, remeasure=1)
 
-    result = invoke("run", "config.yml", "out")
-
-    assert "gain kept" in result.stdout
+    assert "gain kept" in invoke("run", "config.yml", "out").stdout
     manifest = read("out.run/.state/manifest.json")
     front = read("out.run/front.json")
     chosen = front["points"][front["selected"]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 25_535, "tests": 19_203, "benchmarks": 9_903}
+MOST_LINES = {"mergekit_map": 25_532, "tests": 19_203, "benchmarks": 9_903}
 MOST_MODULES = 108
 
 

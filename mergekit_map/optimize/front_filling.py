@@ -213,9 +213,9 @@ def non_dominated(Y: FloatArray) -> BoolArray:
     """Mark the rows of Y (n, m) that no other row dominates, larger is better.
 
     A row dominates another if it is nowhere smaller and somewhere larger, so equal rows
-    are all kept. A row with NaN counts as dominated and dominates nothing.
+    are all kept. A row with NaN or infinity counts as dominated and dominates nothing.
     """
-    rows = np.flatnonzero(~np.isnan(Y).any(axis=1))
+    rows = np.flatnonzero(np.isfinite(Y).all(axis=1))
     mask: BoolArray = np.full(len(Y), fill_value=False)
     if len(rows):
         mask[rows] = moocore.is_nondominated(Y[rows], maximise=True, keep_weakly=True)

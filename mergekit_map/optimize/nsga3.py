@@ -40,7 +40,7 @@ from mergekit_map.utils.shutdown import check_interrupt
 N_GENERATIONS = 20
 N_DIRECTIONS = 120  # at most; what lies between them is filled in afterwards
 # About how many points to look for, where the front is a line (of two tasks) and where
-# it is not: enough for 99 % of the hypervolume of two to four tasks.
+# it is not: enough for nearly all of the hypervolume of two to four tasks.
 N_POINTS_LINE, N_POINTS_SURFACE = 100, 450
 N_SAMPLES = 4096  # Sobol points that set the scale of every task and the starts
 N_BEST_SAMPLES = 200  # of those that no other sample dominates

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import TypeAliasType
 
-from mergekit_map.config.schema import SelectSpec
+from mergekit_map.config.schema import Bounds, SelectSpec
 from mergekit_map.config.tasks import CALLED, MOST_TASKS, rising
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
@@ -253,7 +253,7 @@ class HoldoutEvaluation(Frozen):
 class Front(Record):
     """A finished search: its front, its reference points, and the chosen point."""
 
-    coefficients: dict[Line, tuple[float, float]] = Field(min_length=1)
+    coefficients: dict[Line, Bounds] = Field(min_length=1)
     """The searched coefficients with their bounds."""
     groups: dict[Line, Coefficients] = Field(default_factory=dict)
     """With nested MAP: the merges whose weights the surrogates take."""

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from mergekit_map._version import __version__
-from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.config.schema import Bounds, SearchSpec, SelectSpec
+from mergekit_map.config.tasks import Documents
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.records import (
@@ -200,7 +201,7 @@ class SearchPlan(Record):
     """The manifest to be written at the end."""
     most: int = Field(ge=0)
     """Largest number of merges that it measures."""
-    bounds: dict[Line, tuple[float, float]]
+    bounds: dict[Line, Bounds]
     """Bounds of each coefficient."""
     anchors: dict[Line, Coefficients]
     """Base, parents and soup, as far as they are merges of the search."""
@@ -210,7 +211,7 @@ class SearchPlan(Record):
     """The other reference points, as linear merges of the models."""
     tasks: dict[Line, Metric]
     """The metrics of the measured tasks."""
-    documents: dict[Line, int | Literal["all"]]
+    documents: dict[Line, Documents]
     """Number of the documents of each task that are measured."""
     search: Annotated[SearchSpec, AS_GIVEN]
     """Settings of the search."""
@@ -226,11 +227,11 @@ class SearchPlan(Record):
                 raise ValueError(f"anchors.{label}: the names are {[*self.bounds]}")
         for metric in self.tasks.values():
             one_line(metric.unit)
-        for name, (lower, upper) in self.bounds.items():
-            if not lower < upper:
-                raise ValueError(f"bounds.{name}: the ends do not rise")
         if self.tasks.keys() != self.manifest.definitions.keys():
             raise ValueError("manifest.definitions: they are of other tasks")
+        asked = {**(self.select.prefer or {}), **(self.select.require or {})}
+        if not asked.keys() <= self.tasks.keys():
+            raise ValueError(f"select: the tasks are {[*self.tasks]}")
         return self
 
 

@@ -22,7 +22,13 @@ from mergekit_map.errors import DesignError
 from mergekit_map.optimize.design import make_design
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.study import Candidate, Rounds, Study
-from mergekit_map.surrogates.arrays import FloatArray, IntArray, from_unit, to_unit
+from mergekit_map.surrogates.arrays import (
+    FloatArray,
+    IntArray,
+    from_unit,
+    is_constant,
+    to_unit,
+)
 from mergekit_map.surrogates.quadratic import n_quadratic_terms
 
 N_START = 6  # uniform points of the first round: the paper's n_0
@@ -123,7 +129,8 @@ def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
     shares = np.reshape(angles, (d - 1, len(U))).T / (np.pi / 2)  # (n, d - 1)
     steps = np.minimum((shares * per_angle).astype(int), per_angle - 1)
     is_outside = ((U < 0) | (U > 1)).any(axis=1)
-    return np.where(is_outside | ~U.any(axis=1), -1, steps @ _place_values(d))
+    index = steps @ per_angle ** np.arange(d - 2, -1, -1)  # see ``np.unravel_index``
+    return np.where(is_outside | ~U.any(axis=1), -1, index)
 
 
 def bin_scores(
@@ -159,21 +166,16 @@ def squared_errors(measured: FloatArray, predicted: FloatArray) -> FloatArray:
     for values, guesses in zip(measured.T, predicted.T, strict=True):
         is_known = np.isfinite(values)
         n_known += is_known
-        if is_known.any() and np.ptp(values[is_known]) > 0:
-            variance = values[is_known].var()
-            totals[is_known] += (values - guesses)[is_known] ** 2 / variance
+        known = values[is_known]
+        if len(known) and not is_constant(known):
+            totals[is_known] += (values - guesses)[is_known] ** 2 / known.var()
     return np.where(n_known > 0, totals / np.maximum(n_known, 1), np.nan)
-
-
-def _place_values(d: int) -> IntArray:
-    """Return what a step of each angle adds to the index of a bin; (d - 1,)."""
-    return np.asarray(BINS_PER_ANGLE[d] ** np.arange(d - 2, -1, -1))
 
 
 def _draw_in(index: int, d: int, rng: np.random.Generator) -> FloatArray:
     """Draw a point of the unit box in a bin, uniform in its angles and its radius."""
     per_angle = BINS_PER_ANGLE[d]
-    steps = index // _place_values(d) % per_angle
+    steps = np.array(np.unravel_index(index, [per_angle] * (d - 1)))
     angles = (steps + rng.random(d - 1)) / per_angle * (np.pi / 2)
     # x_k = sin(a_1) ... sin(a_(k-1)) cos(a_k), and the last has no cosine.
     sines = np.concatenate([[1.0], np.cumprod(np.sin(angles))])

@@ -33,13 +33,7 @@ from mergekit_map.results.front import (
     Unfinished,
 )
 from mergekit_map.results.limits import Anchors, Request
-from mergekit_map.results.log import (
-    Evaluation,
-    MergeKey,
-    by_merge,
-    merge_key,
-    read_log,
-)
+from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key, read_log
 from mergekit_map.results.run_folder import RunFolder, SearchPlan
 from mergekit_map.results.samples import with_differences
 from mergekit_map.results.selection import choose, chosen_as, with_recommended

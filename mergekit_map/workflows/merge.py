@@ -82,13 +82,13 @@ def _merge(
 ) -> Merged:
     check_device(project.options)
     recipes = Recipes(project.space, project.options)
-    # Another search may renumber the recipes of the run folder.
     path = out / "mergekit_config.yml"
-    text = recipes.of_point(selection.front, selection.index, path)
     refuse_replaced(project.identity.models)
     # While the log is open, no search replaces the front.
     with open_log(run) as log, whole_folder(out) as folder:
         refuse_other_front(run, selection.index, selection.point)
+        of = run_digests(run) if run.unfinished else ""
+        text = recipes.of_point(selection.front, selection.index, path)
         log.listener = events.on_measured
         with stage(f"writing the model folder {out}"):
             write_checkpoint(yaml.safe_load(text), folder, project.options)
@@ -102,7 +102,7 @@ def _merge(
         if difference := _difference(point, written):
             warn(difference)
         with selection_lock(run):
-            front = _with_measured(project, selection, searched, run)
+            front = _with_measured(project, selection, searched, run, of)
             save_choice(front, run, recipes.texts(front, run))
             if project.has_references:
                 recipes.write_soup(run)
@@ -120,15 +120,15 @@ def _merge(
 
 
 def _with_measured(
-    project: Project, selection: Selection, searched: Merge, run: RunFolder
+    project: Project, selection: Selection, searched: Merge, run: RunFolder, of: str
 ) -> Front:
     front = run.read_front().with_point(selection.index, searched)
     evaluations = list(read_log(run.log))
     front = with_differences(front, run, evaluations)
-    if front.unfinished is not None:  # it stays the partial front, and so the choice
+    if front.unfinished and front.unfinished.of == of:  # it and its choice stay
         unfinished = front.unfinished.model_copy(update={"of": run_digests(run)})
         front = front.model_copy(update={"unfinished": unfinished})
-    elif project.held_out is not None:
+    elif not front.unfinished and project.held_out is not None:
         front = with_confirmation(project.held_out_study(), front, run, evaluations)
     # Another point may have been chosen meanwhile.
     return chosen_as(with_recommended(front), front.selected, front.select)

@@ -135,7 +135,7 @@ def selection_lock(folder: RunFolder) -> Iterator[None]:
     """Lock the choice for one process, and first repair an interrupted change."""
     busy = (
         f"another command has been writing {folder.path} for {_PATIENCE} seconds; wait "
-        "for it, and try again"
+        f"for it, and try again; if there is none, remove {folder.choosing_lock}"
     )
     with locked(folder.choosing_lock, folder.path, busy, _PATIENCE):
         if not folder.unfinished:  # else all of it is written anew

@@ -297,8 +297,7 @@ def test_the_command_goes_between_the_screen_and_what_is_outside_of_it(
     def leave(app: Browser) -> ExitAction | None:
         seen.append(app.view)
         # Into a folder which is there already; then back, and to the end.
-        view = replace(app.view, at=7)
-        return ExitAction(view, "merge") if len(seen) == 1 else None
+        return ExitAction(replace(app.view, at=7), "merge") if len(seen) == 1 else None
 
     monkeypatch.setattr(os, "isatty", lambda _: True)
     monkeypatch.setattr(Browser, "run", leave)

@@ -146,6 +146,4 @@ USAGE = {
 @pytest.mark.usefixtures("options")
 @pytest.mark.parametrize("words", USAGE)
 def test_what_is_missing_is_told(words: str) -> None:
-    result = invoke(*words.split(), code=2)
-
-    assert USAGE[words] in " ".join(result.output.split())
+    assert USAGE[words] in " ".join(invoke(*words.split(), code=2).output.split())

@@ -234,9 +234,7 @@ def test_a_parent_with_a_damaged_card_or_terms_without_a_name_has_no_known_licen
     parent.mkdir()
     (parent / "README.md").write_text(f"---\nlicense: {licence}\n---\n")
 
-    card = written(record({"models": [{"model": str(parent)}]}))
-
-    assert card.data.license is None
+    assert written(record({"models": [{"model": str(parent)}]})).data.license is None
 
 
 def test_publishing_completes_a_card_and_leaves_the_rest() -> None:

@@ -29,10 +29,9 @@ def content_of(*runs: Path) -> dict[str, Any]:
 
 
 def test_the_box_of_volumes_is_that_of_the_joint_front() -> None:
-    ends = np.array([[0.0, 1.0], [1.0, 0.0]])
     dominated, flat = np.array([[-2.0, -3.0]]), np.array([[1.0, 5.0], [0.0, 5.0]])
 
-    nadir, width = joint_box([ends, dominated])
+    nadir, width = joint_box([np.array([[0.0, 1.0], [1.0, 0.0]]), dominated])
     np.testing.assert_allclose([nadir, width], [[0, 0], [1, 1]])
     # The front is one point here, so that all merges make the range.
     nadir, width = joint_box([flat])

@@ -112,6 +112,9 @@ def random_case(rng: np.random.Generator) -> dict[str, Any]:
         "weights": weights.tolist(),
         "limits": limits,
         "failed": int(rng.integers(n)) if n > 1 and not any(limits) else None,
+        "missed": int(rng.integers(n))
+        if any(limits) and n % 2
+        else None,  # measured to miss
         "anchors": dict(zip(["base", "single", "another"], rows, strict=True)),
     }
 
@@ -135,9 +138,12 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
     except ConfigError:  # a share of a gain that there is not
         return {"wrong": True}
     kept = (utilities >= request.lower_bounds(found)).all(axis=1)
+    excluded = [i for i in (case["failed"], case["missed"]) if i is not None]
+    kept[excluded] = False
+    nearest = case["missed"] is not None and not kept.any()  # of what was measured
     return {
         "limits": [found[n].value if n in found else None for n in names],
-        "index": choose(request, utilities, [*filter(None, [case["failed"]])]),
+        "index": None if nearest else choose(request, utilities, excluded),
         "out": not kept.any(),
         "wrong": False,
     }
@@ -147,7 +153,9 @@ CHOOSE_ALL = """(cases) => cases.map((c) => {
   const content = {
     tasks: c.higher.map((higher, t) => ({name: `t${t}`, higher})),
     points: c.values.map((row, i) => (
-      {predicted: row.map((v) => [v, null]), failed: !!i && i === c.failed})),
+      {predicted: row.map((v) => [v, null]), failed: i === c.failed,
+       measured: row.map((v, t) => (
+         i === c.missed ? [v + (c.higher[t] ? -1e9 : 1e9), 1] : null))})),
     anchors: Object.entries(c.anchors).map(([label, row]) => ({
       label, kind: label === "base" ? "base" : "model",
       measured: row.map((v) => [v, null])})),
@@ -157,7 +165,9 @@ CHOOSE_ALL = """(cases) => cases.map((c) => {
   const limits = read.map(({limit}) => limit);
   const found = choosing.choose(content,
     {weights: c.weights, limits});
-  return {index: found.index, limits, out: found.missing !== null, wrong: false};
+  const nearest = found.missing !== null && c.missed !== null;
+  return {index: nearest ? null : found.index, limits,
+          out: found.missing !== null, wrong: false};
 })"""
 
 

@@ -70,9 +70,7 @@ def test_answers_are_read_as_they_were_written(ids: tuple[int, ...]) -> None:
     measured = asked(ids, exponential=True)
     put(measured)
 
-    found = kept().answers(MERGE, "task")
-
-    assert found == measured.answers
+    assert kept().answers(MERGE, "task") == measured.answers
     assert kept("other").answers(MERGE, "task") is None
     assert kept().answers({**MERGE, "a": 0.2}, "task") is None
 

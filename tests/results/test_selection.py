@@ -289,9 +289,8 @@ def limits_of(anchors: Anchors = ANCHORS, **select: Any) -> dict[str, float]:
 
 def test_a_share_is_of_the_best_single_models_gain_over_the_base() -> None:
     wanted = {"math": 0.22 + 0.8 * (0.72 - 0.22), "code": 4.9 - 0.9 * (4.9 - 1.9)}
-    limits = limits_of(require={"math": "80%", "code": "90%"})
 
-    assert limits == pytest.approx(wanted)
+    assert limits_of(require={"math": "80%", "code": "90%"}) == pytest.approx(wanted)
     assert chosen_by(require={"math": "75%"}, prefer={"code": 1}) == 2
     assert chosen_by(require={"math": "80%"}, prefer={"code": 1}) == 1
 

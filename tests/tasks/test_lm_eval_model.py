@@ -190,10 +190,9 @@ def test_groups_have_the_value_and_error_of_lm_eval(bench: Bench) -> None:
 
 def test_own_results_of_filtered_choices_have_the_jackknife_error(bench: Bench) -> None:
     """Of a mean, leaving out a document at a time gives the usual standard error."""
-    kept = {"function": "take_first_k", "k": 1}
     path = write_choices(
         bench.folder,
-        filter_list=[{"name": "k", "filter": [kept]}],
+        filter_list=[{"name": "k", "filter": [{"function": "take_first_k", "k": 1}]}],
         metric_list=[{"metric": "f1", "aggregation": "nanmean"}],
     )
     path.write_text(path.read_text() + "process_results: !function own_f1.process\n")

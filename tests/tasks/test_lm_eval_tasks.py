@@ -235,8 +235,6 @@ def test_lm_eval_has_the_metric_and_the_filter(name: str) -> None:
 def test_what_is_given_beside_a_preset_goes_first() -> None:
     given: Mapping[str, Any] = {"limit": None, "num_fewshot": 0, "documents": 64}
 
-    task = PresetTask(preset="gsm8k", **given).in_full()
-
-    assert task == LmEvalTask(
+    assert PresetTask(preset="gsm8k", **given).in_full() == LmEvalTask(
         lm_eval="gsm8k", metric="exact_match", filter="flexible-extract", **given
     )

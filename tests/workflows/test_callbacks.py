@@ -71,9 +71,7 @@ def test_a_callback_that_fails_is_left_out_and_the_search_goes_on(
     failing.on_measured.side_effect = [None, None, ConnectionError("no network")]
     line = Mock(spec=ProgressLine, clear=Mock(side_effect=AttributeError("_seen")))
 
-    front = search(failing, line, other)
-
-    assert heard(other, "on_finish") == [front]
+    assert [search(failing, line, other)] == heard(other, "on_finish")
     assert failing.on_measured.call_count == 3
     assert not failing.on_finish.called
     texts = [r.getMessage() for r in caplog.records if "callbacks" in r.name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,8 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(stopped: Any) 
         log.write(json.dumps(other) + "\n")
     invoke("merge", "run", "again", "--trust-run")
     assert RunFolder(Path("run")).read_front().select.index == 1  # as it was shown
+    invoke("select", "run")
+    assert RunFolder(Path("run")).read_front().select.index is None  # measured more
 
 
 def test_a_search_beyond_a_finished_one_can_be_looked_at(stopped: Any) -> None:
@@ -182,10 +185,22 @@ def test_a_search_beyond_a_finished_one_can_be_looked_at(stopped: Any) -> None:
     plan.write_text(f"{plan.read_text()}\n")
     with pytest.raises(ArtifactError, match="is of an earlier search into this folder"):
         read_run("run")
-    ends = re.compile(r'("lower": ?)[^,]+(,\s*"upper": ?)[^,}]+')
-    plan.write_text(ends.sub(r"\g<1>0\g<2>-1", plan.read_text()))
-    with pytest.raises(ArtifactError, match="the range must rise, got"):
-        look_at("run")
+    whole = plan.read_text()
+    metric = {"higher_is_better": False, "lower": 0.0, "upper": -1.0, "unit": ""}
+    for change, why in (
+        ({"tasks": {"one": metric, "two": metric}}, "the range must rise, got"),
+        ({"select": {"prefer": {"three": 1}}}, "select: the tasks are"),
+        ({"documents": {"one": -1}}, "Input should be 'all', got -1"),
+    ):
+        plan.write_text(json.dumps(json.loads(whole) | change))
+        with pytest.raises(ArtifactError, match=why):
+            look_at("run")
+    plan.write_text(whole)
+    for file in (Path("run/front.json"), plan):
+        text = re.sub(r"(\[\s*)0\.0(,\s*1\.0)", r"\g<1>-1e308\g<2>", file.read_text())
+        file.write_text(text)
+        with pytest.raises(ArtifactError, match="greater than or equal to -1000"):
+            RunFolder(Path("run")).read_front() if file != plan else look_at("run")
 
 
 def test_no_point_is_merged_during_a_search_or_from_an_old_front(stopped: Any) -> None:
@@ -200,8 +215,13 @@ def test_no_point_is_merged_during_a_search_or_from_an_old_front(stopped: Any) -
     invoke("search", "config.yml", "run")
     before = Path("run/front.json").read_bytes()
 
-    with pytest.raises(ArtifactError, match="has another front since"):
-        merge_point("run", "merged", partial, trust_run=True)
+    strange = partial.point.model_copy(
+        update={"coefficients": {"of another search": 1}}
+    )
+    other = partial.front.with_point(partial.index, strange)
+    for selection in (partial, replace(partial, front=other)):
+        with pytest.raises(ArtifactError, match="has another front since"):
+            merge_point("run", "merged", selection, trust_run=True)
 
     assert Path("run/front.json").read_bytes() == before
     assert not Path("merged").exists()

@@ -79,9 +79,7 @@ def test_the_options_choose_and_the_recipe_says_why(
 def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     assert select_point(run, index=np.int64(2)).index == 2
     require = {"math": np.float64(0.65)}  # as ``to_pandas`` has it
-    selection = select_point(run, require=require, prefer={"code": 1})
-
-    assert selection.index == 1
+    assert select_point(run, require=require, prefer={"code": 1}).index == 1
     knee = select_point(run, knee=True)
     assert knee.index == 1  # with the limit of before
     knee = select_point(run, knee=True, limits=False)

@@ -194,7 +194,6 @@ class _MergeAndChat:
         from mergekit_map.workflows.select import refuse_other_front
 
         run = self.folder.path
-        refuse_other_front(self.folder, view.at, view.point)
         default = printable(f"{run.resolve().name}-{view.at}")
         out = click.prompt("folder for the merge", default, type=FOLDER, err=True)
         out = Path(os.path.expanduser(out))  # as a shell would
@@ -202,6 +201,7 @@ class _MergeAndChat:
         options = self.make_options(f"opening {run}")
         vars(self).pop("chat_models", None)  # which may fill the memory
         self.stack.close()
+        refuse_other_front(self.folder, view.at, view.point)
         merge_and_show(run, out, options, {"index": view.at}, **self.models)
         return View.of(self.folder.read_front())
 

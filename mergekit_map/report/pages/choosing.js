@@ -17,7 +17,16 @@ const choosing = (() => {
       point.predicted.map((reading, t) => sign(content.tasks[t]) * reading[0]));
     const lower = content.tasks.map((task, t) =>
       (limits[t] === null ? -Infinity : sign(task) * limits[t]));
-    const allowed = utilities.map((row) => row.every((value, t) => value >= lower[t]));
+    const reached = utilities.map((row, i) => row.map((value, t) => {
+      const known = content.points[i].measured[t];
+      return known ? Math.min(value, sign(content.tasks[t]) * known[0]) : value;
+    }));
+    // What was measured may miss a limit by its standard error. `select` takes that of
+    // the difference to the base.
+    const allowed = reached.map((row, i) => row.every((value, t) => {
+      const slack = content.points[i].measured[t]?.[1] ?? 0;
+      return utilities[i][t] >= lower[t] && value + slack >= lower[t];
+    }));
     const open = content.points.map((point, i) => allowed[i] && !point.failed);
     const ranges = rangesOf(utilities);
     const scaled = utilities.map((row) => row.map((value, t) => {
@@ -25,10 +34,10 @@ const choosing = (() => {
       return constant ? 1 : (value - worst) / width;
     }));
     if (!open.includes(true)) {
-      const scores = utilities.map((row) => -sum(row.map((value, t) =>
+      const scores = reached.map((row) => -sum(row.map((value, t) =>
         Math.max(lower[t] - value, 0) / (ranges[t].constant ? Infinity : ranges[t].width))));
       const index = best(scores, scaled, content.points.map((point) => !point.failed));
-      const missing = lower.map((limit, t) => Math.max(limit - utilities[index][t], 0));
+      const missing = lower.map((limit, t) => Math.max(limit - reached[index][t], 0));
       return { index, allowed, missing };
     }
     const shares = sharesOf(weights);

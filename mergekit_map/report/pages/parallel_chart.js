@@ -15,8 +15,8 @@ const parallelChart = (() => {
       .filter((i) => allowed[i])
       .sort((a, b) => content.points[a].predicted[0][0] - content.points[b].predicted[0][0]);
     const step = Math.max(1, (sorted.length - 1) / (MOST - 1));
-    const some = sorted.filter((_, place_) => Math.floor(place_ / step) !==
-      Math.floor((place_ - 1) / step));
+    const some = sorted.filter((_, place_) => Math.floor(place_ / step + 1e-9) !==
+      Math.floor((place_ - 1) / step + 1e-9));
     const of = (name, merge, kind, style, more) =>
       line(name, along, scales.map((scale, t) =>
         merge[kind][t] && Math.min(Math.max(scale(merge[kind][t][0]), -0.05), 1.05)), style,
