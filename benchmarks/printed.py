@@ -44,7 +44,7 @@ PAGES: dict[str, tuple[str, Sequence[str]]] = {
             "select my-model.run --require math=95%",
             "merge my-model.run more-math",
             f"run {_MODELS} --method ties my-ties",
-            "push more-math me/more-math --run my-model.run --dry-run",
+            "push my-model me/my-model --run my-model.run --dry-run",
         ],
     ),
 }

@@ -90,10 +90,10 @@ def index(out: Path) -> str:
         "The paper's tables, made anew by `benchmarks/paper.py` on "
         "families that scripts in `benchmarks/laboratory` train. Each page has its "
         "command, date, machine, seeds and versions, and the JSON beside it has the "
-        "numbers. Effects may saturate since 2026-11-27. This page is made by the same "
-        "command.",
-        "[How the demo ends](demo.md), as the README shows it, and [what the commands "
-        "of the tutorial print](tutorial.md).",
+        "numbers. Pages before 2026-11-27 have an older surrogate. This page is made "
+        "by the same command.",
+        "[How the demo ends](demo.md), and [what the commands of the tutorial print]"
+        "(tutorial.md).",
     ]
     kept = [json.loads(path.read_text()) for path in sorted(out.glob("*/*.json"))]
     kept.sort(key=_family)
