@@ -65,6 +65,14 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
     """Pack a project for ``count`` workers, or raise ConfigError."""
     import torch  # here, as the forkserver is started before it
 
+    # lm-eval's tasks bring modules, which it names by their paths or as its own.
+    modules = {
+        name: module
+        for name, module in [*sys.modules.items()]
+        if "__mtime__" in getattr(module, "__dict__", {})
+    }
+    for name in modules:
+        add_parent(name)
     try:
         content = pickle.dumps(project)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -72,15 +80,13 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
             f"what is measured cannot be sent to workers ({error}); define it at the "
             "top of a module, or search without --workers"
         ) from None
-    # lm-eval's tasks bring modules, which it names by their paths or as its own.
     files = {
         name: (str(module.__file__), sha256_of_file(Path(str(module.__file__))))
-        for name, module in [*sys.modules.items()]
-        if "__mtime__" in getattr(module, "__dict__", {})
+        for name, module in modules.items()
         if os.fsencode(name) in content
     }
     for name, (file, _) in files.items():
-        if os.stat(file).st_mtime_ns != vars(sys.modules[name])["__mtime__"]:
+        if os.stat(file).st_mtime_ns != vars(modules[name])["__mtime__"]:
             raise MergeError(f"{file} changed; start again")
     return Opening(
         project=content,
@@ -89,6 +95,12 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
         threads=threads or max(1, torch.get_num_threads() // count),
         threads_of_search=torch.get_num_threads(),
     )
+
+
+def add_parent(name: str) -> None:
+    """Add what pickle takes for a module's package: the path before its first dot."""
+    parent = name.partition(".")[0]
+    sys.modules.setdefault(parent, types.ModuleType(parent))
 
 
 class WorkerHandle(Protocol):

@@ -23,7 +23,7 @@ from mergekit_map.evaluation.project import Project
 from mergekit_map.tasks.base import quiet
 from mergekit_map.types import MeasurementRequest
 from mergekit_map.utils.files import sha256_of_file
-from mergekit_map.workers.pool import Answer, Opening
+from mergekit_map.workers.pool import Answer, Opening, add_parent
 
 gc.freeze()  # else each collection visits all that they made
 gc.enable()
@@ -51,6 +51,7 @@ def _open(opening: Opening) -> Worker:
     for name, (file, known) in opening.sources.items():
         if sha256_of_file(Path(file)) != known:
             raise MergeError(f"{file} changed; start again")
+        add_parent(name)
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None

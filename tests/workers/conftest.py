@@ -20,8 +20,10 @@ ASKED = "def text(document):\n    return 'one ' + document['question']\n"
 
 
 @pytest.fixture
-def config(family: dict[str, Path]) -> dict[str, Any]:
+def config(family: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Give a configuration; it is in the working directory, with what tasks read."""
+    Path("v1.2").mkdir()  # no module of Python has such a name
+    monkeypatch.chdir("v1.2")
     Path("asked.py").write_text(ASKED)
     path = write_choices(Path.cwd(), doc_to_text="ASKED")
     path.write_text(path.read_text().replace("ASKED", "!function asked.text"))
