@@ -36,6 +36,7 @@ from mergekit_map.report.plots import plot_front
 from mergekit_map.results.answer import answer, gain_table, sample
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Kind, Merge, Reading, Task
 from mergekit_map.results.gains import gains
+from mergekit_map.results.limits import limit_variances
 from mergekit_map.results.log import RIVALS, Evaluation, by_merge, merge_key
 from mergekit_map.results.surrogates import (
     FinishedSearch,
@@ -120,6 +121,7 @@ def _policy(*scripts: str) -> str:
 def report_content(run: FinishedSearch) -> Mapping[str, object]:
     """Return the content of the page of a search."""
     front, manifest = run.front, run.manifest
+    variances = limit_variances(front, np.arange(len(front.points)))
     references = [anchor.coefficients for anchor in front.anchors]
     searched_with = {"mergekit-map": manifest.mergekit_map, **manifest.packages}
     return {
@@ -145,6 +147,7 @@ def report_content(run: FinishedSearch) -> Mapping[str, object]:
             {
                 **values(front, point),
                 "failed": point.has_failed,
+                "variances": variances[:, index].T.tolist(),
                 "recipe": run.folder.read_recipe(index),
                 "recommended": index in front.recommended
                 and point.coefficients not in references,

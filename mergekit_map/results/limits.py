@@ -288,28 +288,33 @@ def shortfall(front: Front, rows: IntArray) -> FloatArray:
     return np.where(short > TIE * np.abs(Y), short, 0.0)
 
 
-def _noise(front: Front, rows: IntArray) -> FloatArray:
-    """Return the standard errors of measured merges minus their limits; (r, m).
+def limit_variances(front: Front, rows: IntArray) -> FloatArray:
+    """Return of what the variance of measured merges minus a limit is made; (3, r, m).
 
-    The noise beside a number is taken to be that beside the base. A share s is the
-    limit (1 - s) base + s parent; the variance of what a merge is ahead of it is 1 - s
-    times that from the base, plus s times that from the parent, minus s (1 - s) times
-    that between these two. Unknown noise is 0.
+    Variances of the merge minus the base, of it minus the best parent, and of this one
+    minus the base; 0 if unknown. A share s of the parent's gain is the limit (1 - s)
+    base + s parent: they count 1 - s, s and -s (1 - s) times. A number is taken for the
+    base: s is 0.
     """
-    if (base := front.anchor_index(BASE)) is None:
-        return np.zeros((len(rows), len(front.tasks)))
-    noise = PairedMerges.of(front, rows, base).stderr
-    for column, task in enumerate(front.tasks):
-        share = share_of((front.select.require or {}).get(task, 0.0))
-        parent = front.anchor_index(front.best_parent(task))
-        if share is None or parent is None:
-            continue
-        from_parent = PairedMerges.of(front, rows, parent).stderr[:, column]
-        between = PairedMerges.of(front, np.array([base]), parent).stderr[0, column]
-        variance = (1 - share) * noise[:, column] ** 2 + share * from_parent**2
-        variance -= share * (1 - share) * between**2
-        noise[:, column] = np.sqrt(np.maximum(variance, 0))
-    return np.nan_to_num(noise)
+    stderrs = np.zeros((3, len(rows), len(front.tasks)))
+    if (base := front.anchor_index(BASE)) is not None:
+        stderrs[0] = PairedMerges.of(front, rows, base).stderr
+        parents = [front.anchor_index(front.best_parent(task)) for task in front.tasks]
+        for parent in filter(None, {*parents}):
+            columns = [p == parent for p in parents]
+            from_parent = PairedMerges.of(front, np.append(rows, base), parent).stderr
+            stderrs[1][:, columns] = from_parent[:-1, columns]
+            stderrs[2][:, columns] = from_parent[-1, columns]
+    return np.nan_to_num(stderrs**2)
+
+
+def _noise(front: Front, rows: IntArray) -> FloatArray:
+    """Return the standard errors of measured merges minus their limits; (r, m)."""
+    required = front.select.require or {}
+    s = np.array([share_of(required.get(task, 0.0)) or 0.0 for task in front.tasks])
+    base, parent, between = limit_variances(front, rows)
+    variances = (1 - s) * base + s * parent - s * (1 - s) * between
+    return np.asarray(np.sqrt(np.maximum(variances, 0)))
 
 
 def keep_limits(front: Front, rows: IntArray) -> BoolArray:

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from mergekit_map.errors import ConfigError
 from mergekit_map.report.overlay import write_fronts_report
 from mergekit_map.report.page import SCRIPTS, build_page, report_content, write_report
 from mergekit_map.results.answer import answer
-from mergekit_map.results.limits import Anchors, Request
+from mergekit_map.results.front import Reading
+from mergekit_map.results.limits import Anchors, Request, keep_limits
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import choose, choose_point
 from mergekit_map.results.surrogates import read_finished
 from mergekit_map.types import Metric
+from mergekit_map.utils.files import plain
 
 Run = Callable[[str], Path]
 Open = Callable[..., Watched]
@@ -112,9 +115,6 @@ def random_case(rng: np.random.Generator) -> dict[str, Any]:
         "weights": weights.tolist(),
         "limits": limits,
         "failed": int(rng.integers(n)) if n > 1 and not any(limits) else None,
-        "missed": int(rng.integers(n))
-        if any(limits) and n % 2
-        else None,  # measured to miss
         "anchors": dict(zip(["base", "single", "another"], rows, strict=True)),
     }
 
@@ -138,24 +138,21 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
     except ConfigError:  # a share of a gain that there is not
         return {"wrong": True}
     kept = (utilities >= request.lower_bounds(found)).all(axis=1)
-    excluded = [i for i in (case["failed"], case["missed"]) if i is not None]
-    kept[excluded] = False
-    nearest = case["missed"] is not None and not kept.any()  # of what was measured
+    excluded = [] if case["failed"] is None else [case["failed"]]
     return {
         "limits": [found[n].value if n in found else None for n in names],
-        "index": None if nearest else choose(request, utilities, excluded),
-        "out": not kept.any(),
+        "index": choose(request, utilities, excluded),
+        "allowed": kept.tolist(),
         "wrong": False,
     }
 
 
 CHOOSE_ALL = """(cases) => cases.map((c) => {
-  const content = {
+  const content = c.content ?? {
     tasks: c.higher.map((higher, t) => ({name: `t${t}`, higher})),
     points: c.values.map((row, i) => (
       {predicted: row.map((v) => [v, null]), failed: i === c.failed,
-       measured: row.map((v, t) => (
-         i === c.missed ? [v + (c.higher[t] ? -1e9 : 1e9), 1] : null))})),
+       measured: row.map(() => null), variances: row.map(() => [0, 0, 0])})),
     anchors: Object.entries(c.anchors).map(([label, row]) => ({
       label, kind: label === "base" ? "base" : "model",
       measured: row.map((v) => [v, null])})),
@@ -163,11 +160,9 @@ CHOOSE_ALL = """(cases) => cases.map((c) => {
   const read = c.limits.map((text, t) => choosing.readLimit(text, content, t));
   if (read.some(({wrong}) => wrong !== undefined)) return {wrong: true};
   const limits = read.map(({limit}) => limit);
-  const found = choosing.choose(content,
-    {weights: c.weights, limits});
-  const nearest = found.missing !== null && c.missed !== null;
-  return {index: nearest ? null : found.index, limits,
-          out: found.missing !== null, wrong: false};
+  const shares = read.map(({share}) => share ?? 0);
+  const {index, allowed} = choosing.choose(content, {...c, limits, shares});
+  return {index, limits, allowed, wrong: false};
 })"""
 
 
@@ -179,8 +174,38 @@ def test_the_page_chooses_as_the_package_does(open_report: Open) -> None:
 
     expected = [python_choice(case) for case in cases]
     assert found == expected
-    assert {e.get("out") for e in expected} == {True, False, None}
+    assert {any(e.get("allowed", "?")) for e in expected} == {True, False}
     assert 10 < sum(e["wrong"] for e in expected) < 200  # shares of no gain
+
+
+def test_a_measured_limit_is_kept_on_the_page_where_select_takes_it_as_kept(
+    open_report: Open, reported: Run
+) -> None:
+    finished = read_finished(reported("three"))
+    front, metrics = finished.front, finished.front.metrics
+    Y = front.utilities(front.points, "predicted")
+    points = []
+    for row, point in enumerate(front.points):  # one after the other misses more
+        values = (Y[row] - 0.002 * row) * [m.sign for m in metrics.values()]
+        measured = [Reading(value=value, stderr=0.02) for value in values]
+        update = {"measured": dict(zip(metrics, measured, strict=True))}
+        points.append(point.model_copy(update=update))
+    front = front.model_copy(update={"points": tuple(points), "differences": {}})
+    content = plain(report_content(replace(finished, front=front)))
+    page = open_report("three").page
+    for task, limit in itertools.product(metrics, ["55%", "70%", "85%", "98%", 5, 15]):
+        if isinstance(limit, int):
+            limit = points[limit].predicted[task].value
+        select = SelectSpec.model_validate({"require": {task: limit}})
+        wanted = front.model_copy(update={"select": select})
+
+        limits = [str(limit) if name == task else "" for name in metrics]
+        case = {"content": content, "limits": limits, "weights": [1] * len(metrics)}
+        (found,) = page.evaluate(CHOOSE_ALL, [case])
+
+        kept = keep_limits(wanted, np.arange(len(points)))
+        kept &= (Request.of(wanted).scalarization().lower <= Y).all(axis=1)
+        assert found["allowed"] == kept.tolist()
 
 
 def test_sliders_and_limits_move_the_point_and_its_recipe(

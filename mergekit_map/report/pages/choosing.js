@@ -10,9 +10,9 @@ const choosing = (() => {
   const SHARE = /^(?=.*[1-9])\d*\.?\d+ ?%$/;
 
   // Return the `index` of the point for `weights` and `limits` (number or null) by task,
-  // and which points are `allowed`. Where none is, `index` is the nearest to the limits,
-  // and `missing` how far it is from them by task.
-  function choose(content, { weights, limits }) {
+  // which are `shares` of gains (or 0), and which points are `allowed`. Where none is,
+  // `index` is the nearest to the limits, and `missing` how far it is from them by task.
+  function choose(content, { weights, limits, shares }) {
     const utilities = content.points.map((point) =>
       point.predicted.map((reading, t) => sign(content.tasks[t]) * reading[0]));
     const lower = content.tasks.map((task, t) =>
@@ -21,11 +21,12 @@ const choosing = (() => {
       const known = content.points[i].measured[t];
       return known ? Math.min(value, sign(content.tasks[t]) * known[0]) : value;
     }));
-    // What was measured may miss a limit by its standard error. `select` takes that of
-    // the difference to the base.
+    // What was measured may miss a limit by its noise (mergekit_map/results/limits.py).
     const allowed = reached.map((row, i) => row.every((value, t) => {
-      const slack = content.points[i].measured[t]?.[1] ?? 0;
-      return utilities[i][t] >= lower[t] && value + slack >= lower[t];
+      const [base, parent, between] = content.points[i].variances[t];
+      const s = shares[t];
+      const noise = Math.sqrt(Math.max((1 - s) * base + s * parent - s * (1 - s) * between, 0));
+      return utilities[i][t] >= lower[t] && value + noise >= lower[t];
     }));
     const open = content.points.map((point, i) => allowed[i] && !point.failed);
     const ranges = rangesOf(utilities);
@@ -34,14 +35,15 @@ const choosing = (() => {
       return constant ? 1 : (value - worst) / width;
     }));
     if (!open.includes(true)) {
+      const units = rangesOf(reached).map((r) => (r.constant ? Infinity : r.width));
       const scores = reached.map((row) => -sum(row.map((value, t) =>
-        Math.max(lower[t] - value, 0) / (ranges[t].constant ? Infinity : ranges[t].width))));
+        Math.max(lower[t] - value, 0) / units[t])));
       const index = best(scores, scaled, content.points.map((point) => !point.failed));
       const missing = lower.map((limit, t) => Math.max(limit - reached[index][t], 0));
       return { index, allowed, missing };
     }
-    const shares = sharesOf(weights);
-    const scores = scaled.map((row) => sum(row.map((value, t) => value * shares[t])));
+    const preferred = sharesOf(weights);
+    const scores = scaled.map((row) => sum(row.map((value, t) => value * preferred[t])));
     return { index: best(scores, scaled, open), allowed, missing: null };
   }
 
@@ -71,7 +73,7 @@ const choosing = (() => {
       return { limit: null, wrong: "no parent beats the base here: write a number" };
     }
     const share = Number(typed.slice(0, -1)) / 100;
-    return { limit: (1 - share) * base + share * parent };
+    return { limit: (1 - share) * base + share * parent, share };
   }
 
   // A limit of ten times all losses of reference points, such as 95 for 95%.
@@ -89,8 +91,7 @@ const choosing = (() => {
     if (largest === 0) return weights.map(() => 0);
     // Divided by the largest first, as the sum of huge weights may overflow.
     const relative = weights.map((weight) => weight / largest);
-    const total = sum(relative);
-    return relative.map((weight) => weight / total);
+    return relative.map((weight) => weight / sum(relative));
   }
 
   function rangesOf(utilities) {

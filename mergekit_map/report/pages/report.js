@@ -72,20 +72,18 @@
 
   // Show the point that the preference and limits choose, or one that is chosen otherwise.
   function choose(reason, index = null) {
-    const limits = wishes.map(({ limit, wrong }, t) => {
-      const read = choosing.readLimit(limit.value, content, t);
-      wrong.textContent = read.wrong ?? "";
-      return read.limit;
-    });
+    const read = wishes.map(({ limit }, t) => choosing.readLimit(limit.value, content, t));
+    read.forEach((one, t) => { wishes[t].wrong.textContent = one.wrong ?? ""; });
+    const limits = read.map(({ limit }) => limit);
+    const shares = read.map(({ share }) => share ?? 0);
     const weights = wishes.map(({ slider }) => Number(slider.value));
     choosing.sharesOf(weights).forEach((share, t) => {
       wishes[t].share.textContent = `${Math.round(100 * share)} %`;
     });
-    const found = choosing.choose(content, { weights, limits });
+    const found = choosing.choose(content, { weights, limits, shares });
     if (location.hash) history.replaceState(null, "", "#"); // of another point
     Object.assign(state, { limits, allowed: found.allowed, index: index ?? found.index });
-    const message = limitsMessage(found, limits);
-    place("limits-message").textContent = message;
+    place("limits-message").textContent = limitsMessage(found, limits);
     place("limits-message").className = found.missing ? "warning" : "";
     place("index").value = state.index;
     panels.showPoint(content, state.index, found.missing ? "" : reason);
