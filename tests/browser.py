@@ -21,8 +21,7 @@ def find_chromium() -> str | None:
 
 @contextmanager
 def open_browser() -> Iterator[Browser]:
-    path = find_chromium()
-    if path is None:
+    if (path := find_chromium()) is None:
         raise RuntimeError(f"none of {', '.join(NAMES)} is installed")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

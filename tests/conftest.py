@@ -143,8 +143,7 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         **config: object,
     ) -> Path:
         alike = (dtype, tied, extra_tokens, shard, noise, config)
-        key = repr((name, seed, near, kind, *alike))
-        if key in made:
+        if (key := repr((name, seed, near, kind, *alike))) in made:
             return made[key]
         tokenizer = make_tokenizer(list(extra_tokens))
         torch.manual_seed(seed)

@@ -176,8 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _create(self, body: bytes) -> None:
         self._must_be_logged_in()
         asked = json.loads(body)
-        owner = asked.get("organization") or OWNER
-        repo_id = f"{owner}/{asked['name']}"
+        repo_id = f"{asked.get('organization') or OWNER}/{asked['name']}"
         private = asked.get("visibility", "public") == "private" or asked.get("private")
         self.state.repositories[repo_id] = Repository(private=bool(private))
         self._json({"url": f"{self.state.url}/{repo_id}", "name": repo_id})
@@ -202,8 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         files = []
         for asked in json.loads(body)["files"]:
             answer = {"path": asked["path"], "uploadMode": "regular"}
-            known = repository.files.get(asked["path"])
-            if known is not None:
+            if (known := repository.files.get(asked["path"])) is not None:
                 answer["oid"] = _git_sha(known)
             files.append({**answer, "shouldIgnore": False})
         self._json({"files": files})

@@ -72,8 +72,7 @@ def _markdown(
 ) -> str:
     """Write a table of so many columns of text, and then of numbers."""
     rule = [" --- "] * texts + [" ---: "] * (len(header) - texts)
-    lines = [header, *rows]
-    head, *body = [f"| {' | '.join(line)} |" for line in lines]
+    head, *body = [f"| {' | '.join(line)} |" for line in [header, *rows]]
     return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
 
 
@@ -133,8 +132,7 @@ def keys() -> dict[str, list[str]]:
                 kinds = ["perplexity"] if path.startswith(_TASK) else []
             of = "any" if len(kinds) == len(TASKS) else ", ".join(kinds)
             needed = name not in TASKS and name in schema.get("required", ())
-            key = f"{path}{name}"
-            if key not in {"tasks", "search", "select"}:
+            if (key := f"{path}{name}") not in {"tasks", "search", "select"}:
                 rows.setdefault(key, _row(key, field, schema, of, needed))
     return rows
 
@@ -154,8 +152,7 @@ def _row(
     tasks: str,
     required: bool,
 ) -> list[str]:
-    about = field.get("description")
-    if about is None and "$ref" in field:
+    if (about := field.get("description")) is None and "$ref" in field:
         about = schema["$defs"][field["$ref"].split("/")[-1]].get("description")
     about = (about or "").replace("\n", " ")
     values = _values(field, written=False).replace("|", "\\|")
@@ -193,8 +190,7 @@ def _form(file: str) -> str:
 
 
 def _default(field: Mapping[str, Any]) -> str:
-    default = field.get("default")
-    if default is None or isinstance(default, dict):
+    if (default := field.get("default")) is None or isinstance(default, dict):
         return ""
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"

@@ -175,8 +175,7 @@ def _no_block(file: YamlFile, raw: Any) -> str:
 
 def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
     """Report all problems of a file in one ConfigError, in the order of its lines."""
-    reports = {f"{file.locate(p.key)}: {p.message}": p for p in problems}
-    if not reports:
+    if not (reports := {f"{file.locate(p.key)}: {p.message}": p for p in problems}):
         return
     ordered = sorted(reports, key=lambda text: file.line(reports[text].key))
     raise with_count(file.locate(()), ordered)

@@ -277,8 +277,7 @@ class _Places:
             for name, value in node.value:
                 if isinstance(name, yaml.ScalarNode) and name.tag != f"{_TAG}merge":
                     name.tag = _TEXT  # a task may be called no, which is false in YAML
-                place = (*key, str(name.value))
-                if place in self.lines:
+                if (place := (*key, str(name.value))) in self.lines:
                     self.repeated.append(place)
                 self.lines[place] = _line(name)
                 self._refuse_unusable(name, place)

@@ -145,8 +145,7 @@ def _difference_in_words(
     engine(merge)
     once, again = expected
     allowed = once.difference(again)
-    gap = once.difference(ask_probes(engine.resident))
-    if gap <= allowed:
+    if (gap := once.difference(ask_probes(engine.resident))) <= allowed:
         return None
     return (
         f"what it says of a merge that was written into it is up to {gap:.2g} nats "

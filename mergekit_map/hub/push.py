@@ -289,8 +289,7 @@ def _run_files(
             "search (or was searched again since); name another folder, or merge again"
         )
     content = front.model_dump(mode="json")
-    uploaded = same[0]
-    if uploaded != front.selected:
+    if (uploaded := same[0]) != front.selected:
         reason = f"Point {uploaded} of {len(front.points)} is the uploaded one."
         content |= {"selected": uploaded, "select": {}, "reason": reason}
     public = {run.front.name: _json(names.content(content))}

@@ -88,8 +88,7 @@ class PublicNames:
 
     def hub_id(self, part: str) -> str | None:
         """Return the Hub repository of a model or adapter; None for a local one."""
-        path = self._absolute(ModelPart.parse(part).path)
-        if path in self.names:
+        if (path := self._absolute(ModelPart.parse(part).path)) in self.names:
             name = ModelPart.parse(self.names[path]).path
             # Those of a snapshot in the Hub's cache have a revision.
             return name if {"/", "@"} & {*self.names[path]} else None

@@ -101,9 +101,8 @@ def _derivatives(scores: Predict, points: FloatArray) -> tuple[FloatArray, Float
     hessians[..., axes, axes] = squares.swapaxes(1, 2)
     hessians[..., rows, columns] = products.swapaxes(1, 2)
     hessians[..., columns, rows] = hessians[..., rows, columns]
-    center_gradients = ((up - down) / (2 * STEP)).swapaxes(1, 2)
-    change = np.einsum("nmij,nj->nmi", hessians, points - centers)
-    return center_gradients + change, hessians
+    gradients = ((up - down) / (2 * STEP)).swapaxes(1, 2)  # at the centers
+    return gradients + np.einsum("nmij,nj->nmi", hessians, points - centers), hessians
 
 
 def _newton_steps(

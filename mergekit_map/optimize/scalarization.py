@@ -75,8 +75,7 @@ def select_point(
     if not achievement:
         return _best(scaled @ shares, scaled, allowed)
     gaps = shares * (1 - scaled)  # (n, m) to the ideal
-    distance = gaps.max(axis=1) + _AUGMENTATION * gaps.sum(axis=1)
-    return _best(-distance, scaled, allowed)
+    return _best(-gaps.max(axis=1) - _AUGMENTATION * gaps.sum(axis=1), scaled, allowed)
 
 
 def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:

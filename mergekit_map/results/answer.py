@@ -286,8 +286,7 @@ def _within_noise(front: Front) -> bool:
     noise = SIGNIFICANT * np.nan_to_num(np.hypot(stderr[best], stderr))
     first, second = np.meshgrid(front.measured_points, front.measured_points)
     paired = PairedMerges.of(front, first.ravel(), second.ravel())
-    differ = (Y[best] - Y > noise).any() or paired.better.any()
-    return len(Y) > 1 and not differ
+    return len(Y) > 1 and not ((Y[best] - Y > noise).any() or paired.better.any())
 
 
 def _unconfirmed(front: Front, gained: Gains) -> Iterator[str]:

@@ -57,8 +57,7 @@ def bayesian_round(
                 f"{len(start) + 2 * N_ROUND}, or use map"
             )
         return start
-    count = min(N_ROUND, wanted - n_spent)
-    if count <= 0:
+    if (count := min(N_ROUND, wanted - n_spent)) <= 0:
         return []
     rng = np.random.default_rng([study.search.seed, len(rounds)])
     merges = by_merge(known)

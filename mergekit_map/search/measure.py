@@ -114,8 +114,7 @@ def _coming_requests(
     """List the coming measurements, as far as they do not depend on results."""
     wanted = []
     for role, coefficients, task in missing:
-        asks_all = _asks_all(study, role, task)
-        if asks_all or task in subsets:
+        if (asks_all := _asks_all(study, role, task)) or task in subsets:
             subset = None if asks_all else subsets[task]
             ids = None if subset is None else subset.ids
             wanted.append(MeasurementRequest(tuple(coefficients.items()), task, ids))

@@ -131,8 +131,7 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     start = np.vstack([anchors, imported[: max(count - n_anchors, 0)]])
     points = make_design(study.search.design, count, study.box, start, rng)
     # Only merges within the bounds are fitted.
-    fitted = int(study.contains(points).sum())
-    if fitted < needed:
+    if (fitted := int(study.contains(points).sum())) < needed:
         other = ", or set another surrogate" if is_quadratic else ""
         raise DesignError(
             f"a surrogate ({study.search.surrogate}) in {len(study.bounds)} "

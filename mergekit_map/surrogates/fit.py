@@ -153,8 +153,7 @@ def fit_surrogate(
 
 def _check_identified(X: FloatArray, features: FloatArray) -> None:
     d, n_terms = X.shape[1], features.shape[1]
-    n_distinct = len(np.unique(X, axis=0))
-    if n_distinct < n_terms:
+    if (n_distinct := len(np.unique(X, axis=0))) < n_terms:
         raise DesignError(
             f"a full quadratic in {d} coefficients has {n_terms} parameters, but only "
             f"{n_distinct} distinct merges were evaluated; evaluate at least "

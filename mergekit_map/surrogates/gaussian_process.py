@@ -287,8 +287,7 @@ class Covariance:
         and V_i changes the distance r_ij by (V_i - V_j) / r_ij: r cancels.
         """
         x = _SQRT5 * self._distances
-        variance = self._theta.signal_variance
-        weights = 5 / 3 * variance * grad_K * (1 + x) * np.exp(-x)
+        weights = 5 / 3 * self._theta.signal_variance * grad_K * (1 + x) * np.exp(-x)
         # Row i: the sum over j of weights_ij (V_j - V_i).
         sums = weights @ self._V - weights.sum(axis=1)[:, None] * self._V
         return np.asarray(2 * sums)  # a pair of merges is in the matrix twice
@@ -310,8 +309,7 @@ class Posterior:
 
     def negative_log_likelihood(self) -> float:
         """Return z' alpha / 2 + log det K / 2: up to a constant."""
-        half_log_det = np.log(self._L.diagonal()).sum()
-        return float(self._z @ self.alpha / 2 + half_log_det)
+        return float(self._z @ self.alpha / 2 + np.log(self._L.diagonal()).sum())
 
     def negative_log_likelihood_gradient(self) -> FloatArray:
         """Return the gradient of the negative log likelihood in theta; (6 + d,)."""

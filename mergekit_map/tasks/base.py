@@ -154,8 +154,7 @@ def ratio_stderr(totals: ArrayLike, weights: ArrayLike) -> float | None:
     """
     y = np.asarray(totals, dtype=np.float64)  # (n,)
     w = np.asarray(weights, dtype=np.float64)  # (n,)
-    n = len(y)
-    if n < 2:
+    if (n := len(y)) < 2:
         return None
     with np.errstate(all="ignore"):  # infinite losses give NaN, as they should
         return math.sqrt(n - 1) * float(((y.sum() - y) / (w.sum() - w)).std())

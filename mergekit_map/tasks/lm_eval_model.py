@@ -277,8 +277,7 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
             f"lm-eval has no {task.spec.metric!r} of some of these documents, or gives "
             "them no weight, so that only all of them can be measured"
         )
-    stderr = _standard_error(task, samples)
-    if stderr is None and answers is not None:
+    if (stderr := _standard_error(task, samples)) is None and answers is not None:
         weights = np.array(answers.weights)
         stderr = ratio_stderr(np.array(answers.values) * weights, weights)
         if stderr is not None and answers.exponential:

@@ -334,8 +334,7 @@ def _choose_subject(loaded: Loaded, spec: LmEvalTask) -> Any:
 
 def _set_shots(loaded: Loaded, spec: LmEvalTask) -> None:
     for name, task in loaded["tasks"].items():
-        own = task.config.num_fewshot
-        if own == 0 and spec.num_fewshot:
+        if (own := task.config.num_fewshot) == 0 and spec.num_fewshot:
             raise InvalidTask(
                 ("num_fewshot",),
                 f"lm-eval keeps the 0 examples that task {name!r} fixes itself, got "

@@ -121,8 +121,7 @@ def _share_generations(lm: Any, known: Generations) -> None:
     generate = lm.generate_until
 
     def answer(requests: Sequence[Any], *args: Any, **options: Any) -> list[str]:
-        asked = fingerprint([request.args for request in requests])
-        if asked not in known:
+        if (asked := fingerprint([request.args for request in requests])) not in known:
             known[asked] = generate(requests, *args, **options)
         return list(known[asked])
 

@@ -311,9 +311,8 @@ def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
     while True:
         # The largest batch with branches, by its mask, and the largest without.
         batches = sorted(scores.batches(requests), key=_size)
-        largest = {batch[0].branches: batch for batch in batches}
         try:
-            for batch in largest.values():
+            for batch in {one[0].branches: one for one in batches}.values():
                 scores.score(batch, requests)
             return scores
         except torch.OutOfMemoryError:

@@ -133,8 +133,7 @@ def extend_plain(path: Path, tasks: Tasks) -> str:
     is_normalized = isinstance(given, dict) and bool(given.get("normalize"))
     shares = str(method).removeprefix("map_") in _BY_RATIO
     by_ratio = shares or is_normalized
-    tuned = [m for m in dict.fromkeys(models) if m != base or is_linear]
-    if not tuned:
+    if not (tuned := [m for m in dict.fromkeys(models) if m != base or is_linear]):
         raise ConfigError(
             f"{path}: 'models:' with a 'model:' each was expected, as mergekit-yaml "
             "has it; got none"

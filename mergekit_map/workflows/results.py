@@ -131,5 +131,4 @@ def folded(title: str, text: str) -> str:
 
 
 def _row(tag: str, cells: Iterable[str]) -> str:
-    row = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
-    return f"<tr>{row}</tr>"
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

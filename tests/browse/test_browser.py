@@ -146,10 +146,9 @@ def test_it_opens_on_the_chosen_merge_at_its_place_along_the_front() -> None:
     front = from_json({**content, "selected": 11, "recommended": []})
 
     below = press(front, "down", size=(120, 40))
-    above = press(front, "up", size=(120, 40))
 
     assert listed(below.screens[0]) == [0, 1, 2, 3, 11, 4, 5, 6, 7, 8, 9, 10]
-    assert (above.view.at, below.view.at) == (3, 4)
+    assert (press(front, "up", size=(120, 40)).view.at, below.view.at) == (3, 4)
 
 
 def test_keys_that_are_pressed_while_a_choice_is_saved_do_nothing(

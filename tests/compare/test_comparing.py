@@ -195,8 +195,7 @@ def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
     assert "moead" not in {row["method"] for row in methods}
     for row in methods:
         assert row["run (2 models)"] == row["copy (2 models)"]
-    wins = rows(tmp_path / "both", "win_rate")
-    assert len({row["R²"] for row in wins}) == 1
+    assert len({row["R²"] for row in rows(tmp_path / "both", "win_rate")}) == 1
     assert f"The tables are in {tmp_path / 'both'}" in output
 
 

@@ -85,10 +85,9 @@ def test_a_stale_prefix_cache_is_caught_before_anything_is_measured(
 ) -> None:
     from vllm import LLM
 
-    config = write_config("llama", engine="vllm")
     monkeypatch.setattr(LLM, "reset_prefix_cache", lambda _: resets)
 
-    assert opened(config) is not InPlace
+    assert opened(write_config("llama", engine="vllm")) is not InPlace
     assert message in caplog.text
 
 
@@ -96,9 +95,8 @@ def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
     write_config: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a CPU, vLLM keeps a packed copy of a head that is tied."""
-    config = write_config("tied-qwen2", engine="vllm")
 
-    assert opened(config) is not InPlace
+    assert opened(write_config("tied-qwen2", engine="vllm")) is not InPlace
     assert float(re.search(r"is up to (\S+) nats", caplog.text)[1]) > 0.01
 
 

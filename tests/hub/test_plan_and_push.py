@@ -370,10 +370,9 @@ def test_a_licence_that_the_hub_does_not_know_is_refused_before_any_file(
 
 @pytest.mark.usefixtures("hub")
 def test_a_network_that_is_down_is_told(folder: Path) -> None:
-    api = HfApi(endpoint="http://127.0.0.1:9", token=TOKEN)
 
     with pytest.raises(HubError, match=r"127\.0\.0\.1:9 cannot be used .*push again"):
-        planned(folder, api)
+        planned(folder, HfApi(endpoint="http://127.0.0.1:9", token=TOKEN))
 
 
 @pytest.mark.parametrize("repo", ["a/b/c", "me/bad name", ""])

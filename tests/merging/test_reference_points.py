@@ -21,9 +21,8 @@ EVERY, FIXED = ["base", "one", "two", "soup"], {"value": 0.3}
 def sliced(*ranges: list[int]) -> dict[str, Any]:
     names = ("x/base", "x/one", "y/two")
     parts = [[{"model": n, "layer_range": r} for n in names] for r in ranges]
-    slices = [{"sources": part} for part in parts]
     content = {"merge_method": "task_arithmetic", "base_model": "x/base"}
-    return {**content, "slices": slices}
+    return {**content, "slices": [{"sources": part} for part in parts]}
 
 
 def apart() -> dict[str, Any]:

@@ -18,10 +18,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session")
 def documents() -> list[str]:
     """Deterministic sentences of different lengths, with text that is no word."""
-    lengths = [3, 40, 7, 90, 1, 25, 60]
     return [
         " ".join(WORDS[(i * 7 + j * j) % len(WORDS)] for j in range(n)) + f" #{i}é"
-        for i, n in enumerate(lengths)
+        for i, n in enumerate([3, 40, 7, 90, 1, 25, 60])
     ]
 
 

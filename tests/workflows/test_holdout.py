@@ -149,9 +149,8 @@ def test_a_search_that_was_killed_goes_on_and_counts_what_it_has(run: Path) -> N
         (started,) = callback.on_start.call_args.args
         assert len(started.known) == len(whole) - left
         assert started.total >= len(whole)
-        again = lines(run)
         keys = ("coefficients", "task", "role", "value", "stderr", "n", "definition")
-        assert [[e[k] for k in keys] for e in again] == [
+        assert [[e[k] for k in keys] for e in lines(run)] == [
             [json.loads(line)[k] for k in keys] for line in whole
         ]
         assert (run / "front.json").read_bytes() == front

@@ -83,10 +83,8 @@ def test_init_writes_it_and_names_the_next_steps() -> None:
     texts = ["--text", "fr.txt", "--text", "point.txt"]
     command = ["init", "plain.yml", "merge.yml", *texts, "--task", "bbh"]
 
-    result = invoke(*command)
-
     steps = ["  mergekit-map inspect merge.yml", "  mergekit-map run merge.yml OUT"]
-    assert result.stderr.splitlines() == ["wrote merge.yml", *steps]
+    assert invoke(*command).stderr.splitlines() == ["wrote merge.yml", *steps]
     tasks = yaml.safe_load(Path("merge.yml").read_text())["map"]["tasks"]
     assert tasks.pop("taskpoint") == {"perplexity": "point.txt"}
     assert tasks == {"fr": {"perplexity": "fr.txt"}, "bbh": {"preset": "bbh"}}

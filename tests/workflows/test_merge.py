@@ -119,8 +119,7 @@ def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
     head = load_file("out/model.safetensors")["lm_head.weight"]
     expected = [torch.square(head[row]).mean().item() for row in range(2)]
     assert [r["value"] for r in chosen()["measured"].values()] == expected
-    added = lines("run")[-2:]
-    assert [line["role"] for line in added] == ["front", "front"]
+    assert [line["role"] for line in lines("run")[-2:]] == ["front", "front"]
     assert Path("asked").read_text().split() == list(TASKS)
     front = front_of(Path("run"))
     Y = front.utilities(front.all_merges, "measured")
