@@ -79,6 +79,8 @@ def test_a_corner_has_the_name_of_a_model_only_if_it_is_that_model_alone() -> No
     assert {*reference_points(space_of(fixed)).corners} == {"w 0", "w 1"}
     free = reference_points(space_of(merge("dare_linear", "x/one", "y/two")))
     assert list(free.corners)[1:] == ["two alone, Linear DARE", "uniform Linear DARE"]
+    sphere = reference_points(space_of(merge("multislerp", "x/one", "y/two")))
+    assert list(sphere.corners) == ["uniform Multi-SLERP"]
 
 
 def test_shares_of_a_whole_have_no_base() -> None:
