@@ -48,7 +48,7 @@ _N_DRAWS = 32  # of the hyperparameters
 _MAX_WEIGHT = 4.0  # a draw counts at most as much as four of average weight
 _N_QUANTILES = 16  # of a prediction, for its error after the link
 _SMALL_SAMPLE = 3.0  # factor 1 + 3 / n on variances, for n merges
-_RATIO_RANGE = (0.2, 2.0)  # limits of squared leave-one-out errors / expected squares
+_MAX_RATIO = 2.0  # of squared leave-one-out errors to their expectation
 _PRIOR_MERGES = 30.0  # that ratio counts by n / (n + 30), and 1 by the rest
 _BATCH_SIZE = 8192  # merges predicted at once; limits the memory
 
@@ -521,13 +521,13 @@ def _inflation(draws: list[Posterior], weights: FloatArray, z: FloatArray) -> fl
     """Return the factor that widens the errors, for few merges and large LOO errors.
 
     Merges close to others inform little about the box and have small expected errors;
-    each counts by its expected error.
+    each counts by its expected error. Small errors there narrow none elsewhere.
     """
     predictions = [posterior.leave_one_out() for posterior in draws]
     means, variances = (np.array(rows) for rows in zip(*predictions, strict=True))
     mean = weights @ means
     variance = weights @ (variances + (means - mean) ** 2)  # (n,) of the mixture
-    ratio = np.clip(((z - mean) ** 2).sum() / variance.sum(), *_RATIO_RANGE)
+    ratio = np.clip(((z - mean) ** 2).sum() / variance.sum(), 1, _MAX_RATIO)
     n = len(z)
     shrunk = (_PRIOR_MERGES + n * ratio) / (_PRIOR_MERGES + n)  # towards 1
     return float(np.sqrt((1 + _SMALL_SAMPLE / n) * shrunk))
