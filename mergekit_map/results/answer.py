@@ -331,6 +331,8 @@ def prediction_quality(front: Front) -> tuple[str, bool] | None:
     ending = front.ending
     if ending is not None and ending.evaluations < ending.allowed:  # it uses no more
         remedy = ""
+    elif ending is not None and ending.evaluations > ending.allowed:
+        remedy = f", or allow more than {ending.evaluations} evaluations"
     elif front.unfinished:
         remedy = ", or let the search finish"
     return f"{text}: trust measured merges{remedy}.", True
@@ -376,11 +378,10 @@ def wider_bounds(front: Front) -> str:
 
 
 def _ending(ending: Ending, n_points: int) -> str:
+    n = ending.evaluations  # more than allowed, if as many were there
     if ending.trusted:
-        n = ending.evaluations
         return f"The search ended after {n} merges: it found no other worth measuring."
-    spent = min(ending.evaluations, ending.allowed)  # earlier searches may have more
-    text = f"The search used its budget: {spent} merges, those of the front apart."
+    text = f"The search used its budget: {n} merges, those of the front apart."
     if n_points == 1 or ending.hope > 1:  # the front is smaller than its noise
         return text
     return (

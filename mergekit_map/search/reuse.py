@@ -56,8 +56,7 @@ def reuse_measurements(study: Study, log: EvaluationLog, changed: str) -> None:
     own = (e for part in study.parts for e in matching(part, log))
     used = {id(e) for e in (*own, *(original for original, _ in copies))}
     unused = [e for e in log if e.role not in _APART and id(e) not in used]
-    present = {part.merge for part in study.parts}
-    n_redefined = sum(e.merge in present for e in unused)
+    n_redefined = sum(e.merge in {part.merge for part in study.parts} for e in unused)
     tasks = "the tasks or their definitions"
     reasons = {tasks: n_redefined, changed: len(unused) - n_redefined}
     for reason, count in reasons.items():
@@ -115,9 +114,14 @@ def add_imported(
     if not imported:
         return
     # Read for the best device; a folder continues on that of its measurements.
-    merge, definitions = study.merge, study.definitions
     imported = [
-        e.model_copy(update={"merge": merge, "definition": definitions[e.task]})
+        e.model_copy(
+            update={
+                "merge": study.merge,
+                "definition": study.definitions[e.task],
+                "recipe": study.recipe and study.recipe(e.coefficients),
+            }
+        )
         for e in imported
     ]
     known = {e.key: e for e in matching(study, log) if not e.failed}
@@ -126,7 +130,8 @@ def add_imported(
     for e in fresh:
         log.append(e)
     merges = {e.key[0]: e.coefficients for e in fresh}
-    fitted = int(study.contains(study.vectors(merges.values())).sum())
+    others = study.vectors(c for c in merges.values() if c not in study.fixed.values())
+    fitted = int(study.contains(others).sum())
     warn(
         f"{len(fresh)} measurements of {len(merges)} merges imported, taken for merges "
         f"of this configuration; {fitted} lie within the bounds and are fitted; "

@@ -142,7 +142,10 @@ def test_in_a_wider_and_a_narrower_box_what_is_measured_stays(family: Models) ->
 
 
 def test_models_that_were_renamed_are_the_same(family: Models) -> None:
+    Path("more.csv").write_text("a,b,low,high\n0.25,0.75,0.001,0.001\n")
+    invoke("search", "config.yml", "run", "--import", "more.csv")
     names, before = {"x": "a", "y": "b"}, lines("run")
+    assert "imported" in {line["role"] for line in before}
     for line, role in zip(before[-2:], ("front", "opponent"), strict=True):
         line["role"] = role
         del line["foretold"]  # so that it only judged
