@@ -220,7 +220,7 @@ class PythonTask(Strict):
     """Whether higher or lower is better."""
     documents: Documents = "all"
     range: Range = None
-    """Possible values, such as `[0, 1]` or `[0, null]`; predictions stay inside."""
+    """Possible values, such as `[0, 1]` or `[0, null]`, where most predictions stay."""
 
 
 TaskSpec = PerplexityTask | LmEvalTask | PythonTask

@@ -85,7 +85,7 @@ class Ending(Frozen):
     allowed: int = Field(ge=0)
     """The largest number of such merges."""
     trusted: bool
-    """Whether it stopped before all of them were used."""
+    """Whether it stopped before these or the hours ran out."""
     hope: float = Field(ge=0)
     """Share that a front one standard error better would add to the hypervolume."""
 

@@ -72,8 +72,8 @@ def push(
     """Upload the merge in OUT to the Hub as REPO, by default private.
 
     It shows the files, where they go and who will see them, and asks before it uploads.
-    No path of this machine is uploaded: models go by their Hub id, or by the name of
-    their folder. An interrupted upload continues. The login is that of: hf auth login
+    No path of a model is uploaded: models go by their Hub id, or by the name of their
+    folder. An interrupted upload continues. The login is that of: hf auth login
 
     Example: mergekit-map push my-model me/my-model --run my-search
     """
