@@ -64,9 +64,8 @@ print(codes)
 def test_a_search_that_is_killed_ends_as_if_undisturbed_and_ctrl_c_says_how_to_go_on(
     family: dict[str, Path],
 ) -> None:
-    texts = write_texts("one", "two", block=64)
     more = {"density": 0.5, "evaluations": 9, "remeasure": 2}
-    write_plain(family, texts, method="dare_ties", **more)
+    write_plain(family, write_texts("one", "two", block=64), method="dare_ties", **more)
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
     env = {**os.environ, "PYTHONPATH": path}

@@ -48,9 +48,8 @@ def test_what_is_no_token_by_its_name_length_or_form_stays(
 ) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", SECRET)
     monkeypatch.setenv("SHORT_TOKEN", "no")
-    token = "hf_" + "Ab1" * 11
 
     assert redact(f"no {SECRET}") == f"no {SECRET}"
-    assert redact(f"https://u:{token}@hub") == "https://u:***@hub"
+    assert redact(f"https://u:{('hf_' + 'Ab1' * 11)}@hub") == "https://u:***@hub"
     for text in ("hf_hub_download and hf_xet", "runs/hf_checkpoint7b.yml"):
         assert redact(text) == text

@@ -231,8 +231,7 @@ def _place(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Place | None
 def _memory(spec: MapBlock, options: MergeOptions, sizes: _Bytes) -> Room:
     device = torch.device(str(options.device))
     parts = {"the model under evaluation": sizes.shipped}
-    held_in = "memory" if device == _HOST else "device"
-    if _place(spec, options, sizes) == held_in:
+    if _place(spec, options, sizes) == ("memory" if device == _HOST else "device"):
         parts["the models that are merged"] = sizes.held
     place, free = _device_in_words(str(device)), free_memory(device)
     if needs_all_gpus(sizes.shipped, str(device)):

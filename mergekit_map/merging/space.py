@@ -206,9 +206,8 @@ def _identifiable(
     normalizes = "normalize" in known and known["normalize"].default
     if normalizes and not shares and switch not in parameters:
         template["parameters"] = {**parameters, "normalize": False}
-    by_default = shares and switch not in parameters
     switched = [known[switch].validate(v) for v in settings_of(template, str(switch))]
-    asked = by_default or (bool(switched) and all(switched))
+    asked = (shares and switch not in parameters) or (switched and all(switched))
     weighted = [entry for entry in entries if entry.weighted]
     if not asked or not _only_ratios_count(weighted):
         return coefficients, None, None

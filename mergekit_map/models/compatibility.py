@@ -217,8 +217,7 @@ def _measure(models: Sequence[InspectedModel], merge: MergeConfig) -> Figures | 
     known = [m.facts for m in models if m.facts and m.reference in compared]
     same_rows = all(_same_rows(of.tokenizer, facts.tokenizer) for of in known)
     left_out = frozenset[str]() if same_rows else facts.vocabulary_tensors
-    first = compared.pop(base.reference)
-    figures = measure_vectors(first, compared, left_out)
+    figures = measure_vectors(compared.pop(base.reference), compared, left_out)
     names = {model.reference: model.name for model in models}
     found = weight_findings(base.reference, figures, names)
     if merge.get("base_model") is None:  # there are no task vectors to judge

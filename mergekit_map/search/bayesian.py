@@ -99,8 +99,7 @@ def propose_points(
     """
     d = len(bounds)
     scores = bin_scores(bin_of(X, bounds), errors, n_bins(d), rng)
-    relative = scores / (scores.max() or 1.0)
-    weights = np.exp((relative - 1) / TEMPERATURE)
+    weights = np.exp((scores / (scores.max() or 1.0) - 1) / TEMPERATURE)
     probabilities = weights / weights.sum()
     points = []
     for _ in range(count):  # one by one, so that other counts share their first points
@@ -127,9 +126,8 @@ def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
     ]
     shares = np.reshape(angles, (d - 1, len(U))).T / (np.pi / 2)  # (n, d - 1)
     steps = np.minimum((shares * per_angle).astype(int), per_angle - 1)
-    is_outside = ((U < 0) | (U > 1)).any(axis=1)
     index = steps @ per_angle ** np.arange(d - 2, -1, -1)  # see ``np.unravel_index``
-    return np.where(is_outside | ~U.any(axis=1), -1, index)
+    return np.where(((U < 0) | (U > 1)).any(axis=1) | ~U.any(axis=1), -1, index)
 
 
 def bin_scores(

@@ -188,9 +188,8 @@ def separate_randomness() -> Iterator[None]:
     python_state = random.getstate()
     numpy_state = np.random.get_state()  # noqa: NPY002 - the state others draw from
     on_cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    devices = range(torch.cuda.device_count()) if on_cuda else ()
     try:
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if on_cuda else ()):
             random.seed(0)
             np.random.seed(1234)  # noqa: NPY002
             torch.manual_seed(1234)

@@ -437,11 +437,10 @@ def _leaf_error(
 def _jackknife(aggregate: Callable[..., float], results: Sequence[Any]) -> float | None:
     """Leave out groups of documents in turn; None where some value is undefined."""
     count = min(len(results), _GROUPS)
-    groups = [{*range(i, len(results), count)} for i in range(count)]
     with quiet():
         values = [
             float(aggregate([r for i, r in enumerate(results) if i not in group]))
-            for group in groups
+            for group in ({*range(i, len(results), count)} for i in range(count))
         ]
     error = float(np.std(values) * np.sqrt(count - 1))
     return error if error < np.inf else None

@@ -64,9 +64,8 @@ def coverage(
         X = np.vstack([np.zeros(d), np.eye(d), qmc.Sobol(d, seed=seed).random(128)])[:n]
         true = seen_through(link, shape(np.vstack([Z, X])))
         scatter = noise * true.std()
-        y = rng.normal(true[128:], scatter)
         stderr = np.full(n, scatter) if known and noise else None
-        found = fit(X, y, link, kind, stderr=stderr)
+        found = fit(X, rng.normal(true[128:], scatter), link, kind, stderr=stderr)
         held.append(abs(found.predict(Z) - true[:128]) <= 1.96 * found.stderr(Z))
     return float(np.mean(held))
 
