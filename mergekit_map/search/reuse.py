@@ -48,10 +48,10 @@ def reuse_measurements(study: Study, log: EvaluationLog, changed: str) -> None:
     """
     copies = [pair for part in study.parts for pair in _copy_all(part, log)]
     if fitted := [copy for _, copy in copies if is_fitted(copy)]:
-        merges = len({copy.key[0] for copy in fitted})
+        n, merges = len({*map(_identity, fitted)}), len({e.key[0] for e in fitted})
         warn(
-            f"{len(fitted)} measurements of {merges} merges of an earlier search are "
-            "fitted, too, and not repeated"
+            f"{n} measurements of {merges} merges of an earlier search are fitted, "
+            "too, and not repeated"
         )
     own = (e for part in study.parts for e in matching(part, log))
     used = {id(e) for e in (*own, *(original for original, _ in copies))}
@@ -146,10 +146,10 @@ def _copy_all(study: Study, log: EvaluationLog) -> list[tuple[Evaluation, Evalua
     pairs = [(e, _translated(study, e)) for e in others if e.error is None]
     copies = [(e, copy) for e, copy in pairs if copy is not None]
     known = {_identity(e) for e in log if e.merge == study.merge and e.error is None}
-    for e, copy in copies:
-        if _identity(copy) in known:
+    latest = {_identity(copy): (e, copy) for e, copy in copies}
+    for identity, (e, copy) in latest.items():
+        if identity in known:
             continue
-        known.add(_identity(copy))
         source = log.folder.samples(e.merge) / e.task
         target = log.folder.samples(study.merge) / e.task
         copy_samples(source, e, target, copy.coefficients)

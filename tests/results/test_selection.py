@@ -186,9 +186,8 @@ def test_noise_beside_a_share_is_that_of_the_items(share: float) -> None:
     U -= U.mean(axis=1, keepdims=True)  # of the merge, the base and the parent
     stderr = stderrs_of_differences(U, np.zeros(50))
     known = Differences.of(range(3), stderr, 50, answers=False).model_dump()
-    limit = 2.5 - share * 0.3
     front = make_front(
-        [(row(0.6, 2.3), row(0.6, limit + 0.01))],
+        [(row(0.6, 2.3), row(0.6, (2.5 - share * 0.3) + 0.01))],
         {"base": BASE, "two": row(0.4, 2.2)},
         differences={"code": known},
         select={"require": {"code": f"{100 * share:g}%"}},
@@ -240,9 +239,10 @@ def test_predictions_are_reliable_where_they_are_good_on_the_front(
     found = prediction_quality(front)
     assert (found is None or not found[1]) == reliable
     assert poor_tasks(front) == poor
-    ending = Ending(evaluations=9, allowed=20, trusted=True, hope=0)
-    ended = prediction_quality(front.model_copy(update={"ending": ending}))
-    assert reliable or ended[0].endswith("trust measured merges.")
+    for n, end in ((9, "trust measured merges."), (64, "more than 64 evaluations.")):
+        ending = Ending(evaluations=n, allowed=20, trusted=n < 20, hope=0)
+        ended = prediction_quality(front.model_copy(update={"ending": ending}))
+        assert reliable or ended[0].endswith(end)
 
 
 TASKS = {

@@ -70,7 +70,8 @@ def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
 
 
 def test_imported_merges_replace_new_ones_once_where_they_are_fitted() -> None:
-    file = write_csv(*random_rows(5), {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0})
+    apart = ({"x": x, "y": 0.0, "near": 3.0, "far": 4.0} for x in (2.0, 0.0))
+    file = write_csv(*random_rows(5), *apart)
     evaluate, again = Recorder(bowl), Recorder(bowl)
 
     first, said = run(study_of(), evaluate, file)
@@ -78,8 +79,8 @@ def test_imported_merges_replace_new_ones_once_where_they_are_fitted() -> None:
     # 10 evaluations: 2 anchors, 5 imported, 3 new; and the chosen point.
     assert len(evaluate.calls) == 2 * (10 - 5 + 1)
     assert {s.quality.n for s in first.surrogates.values()} == {10 + 1}
-    assert "12 measurements of 6 merges imported" in said[0]
-    assert "5 lie within the bounds and are fitted" in said[0]
+    assert "14 measurements of 7 merges imported" in said[0]
+    assert "5 lie within the bounds and are fitted" in said[0]  # the base is measured
     before = logged()
     assert before[11].coefficients == {"x": 2.0, "y": 0.0}
 
