@@ -125,8 +125,7 @@ def test_what_is_done_and_what_is_not_there_is_said_before_anything_is_imported(
     ended = run_script(STOPPED, [words.split() for words in commands])
 
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
-    parts = ended.stderr.split("command\n")[1:]
-    *found, quiet = [part.splitlines() for part in parts]
+    *found, quiet = [part.splitlines() for part in ended.stderr.split("command\n")[1:]]
     end = "something heavy is imported"
     for first, stop in found[: len(begun)]:
         assert first.endswith(" ...")

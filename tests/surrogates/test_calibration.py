@@ -174,6 +174,7 @@ def test_behind_a_link_standard_errors_bend_with_it(link: Link) -> None:
     fitted = fit(*noisy_data(link), link)
     Z = np.random.default_rng(0).uniform(size=(20, 2))
     mean, deviation = fitted.process.predict(Z - 0.5)
+    assert fitted.process.inflation**2 > 1 + 2.99 / len(fitted.process.z)
     places, weights = np.polynomial.hermite_e.hermegauss(40)
     s = mean[..., None] + deviation[..., None] * places
     off = link.apply(s) - fitted.predict(Z)[:, None]

@@ -400,12 +400,11 @@ def test_the_plan_counts_merges_memory_and_disk(good: dict[str, Any]) -> None:
 def test_a_plan_that_does_not_fit_is_a_warning(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models = [str(tuned(base, tmp_path / "a", 1))]
     monkeypatch.setattr(
         "shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6, 100_000)
     )
 
-    result = inspect(configure(base, models))
+    result = inspect(configure(base, [str(tuned(base, tmp_path / "a", 1))]))
 
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
