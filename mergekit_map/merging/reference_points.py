@@ -64,7 +64,7 @@ def reference_points(space: MergeSpace, layers: int | None = None) -> ReferenceP
         if label not in weights or not _has_weights(space, merge, weights[label]):
             names[label] = ", ".join(f"{n} {w:g}" for n, w in merge.items())
     # There is no SLERP of a model alone where a tensor of it is that of the base.
-    made = [SOUP] if method == "Multi-SLERP" else [*merges]
+    made = [SOUP] if space.template["merge_method"] == "multislerp" else [*merges]
     corners = {names[k]: merges[k] for k in made if k not in own}
     others = {label: of for label, of in weights.items() if label not in own}
     return ReferencePoints(own, corners, linear, others)

@@ -116,8 +116,9 @@ class Family:
 def check_tokenizer_sources(merge: MergeConfig) -> Iterator[Problem]:
     """Yield the models that only the tokenizer names and that cannot be found."""
     key = "tokenizer" if "tokenizer" in merge else "tokenizer_source"
+    known = referenced_models(merge)
     for reference in dict.fromkeys(references_in(merge)):
-        if reference not in referenced_models(merge):
+        if reference not in known:
             try:
                 find_model(reference, weights=False)
             except MergeError as error:

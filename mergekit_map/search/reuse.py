@@ -56,7 +56,8 @@ def reuse_measurements(study: Study, log: EvaluationLog, changed: str) -> None:
     own = (e for part in study.parts for e in matching(part, log))
     used = {id(e) for e in (*own, *(original for original, _ in copies))}
     unused = [e for e in log if e.role not in _APART and id(e) not in used]
-    n_redefined = sum(e.merge in {part.merge for part in study.parts} for e in unused)
+    present = {part.merge for part in study.parts}
+    n_redefined = sum(e.merge in present for e in unused)
     tasks = "the tasks or their definitions"
     reasons = {tasks: n_redefined, changed: len(unused) - n_redefined}
     for reason, count in reasons.items():
@@ -130,7 +131,8 @@ def add_imported(
     for e in fresh:
         log.append(e)
     merges = {e.key[0]: e.coefficients for e in fresh}
-    others = study.vectors(c for c in merges.values() if c not in study.fixed.values())
+    fixed = study.fixed.values()  # which are measured here
+    others = study.vectors(c for c in merges.values() if c not in fixed)
     fitted = int(study.contains(others).sum())
     warn(
         f"{len(fresh)} measurements of {len(merges)} merges imported, taken for merges "
@@ -146,10 +148,8 @@ def _copy_all(study: Study, log: EvaluationLog) -> list[tuple[Evaluation, Evalua
     pairs = [(e, _translated(study, e)) for e in others if e.error is None]
     copies = [(e, copy) for e, copy in pairs if copy is not None]
     known = {_identity(e) for e in log if e.merge == study.merge and e.error is None}
-    latest = {_identity(copy): (e, copy) for e, copy in copies}
-    for identity, (e, copy) in latest.items():
-        if identity in known:
-            continue
+    latest = {_identity(c): (e, c) for e, c in copies if _identity(c) not in known}
+    for e, copy in latest.values():
         source = log.folder.samples(e.merge) / e.task
         target = log.folder.samples(study.merge) / e.task
         copy_samples(source, e, target, copy.coefficients)

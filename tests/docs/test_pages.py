@@ -52,7 +52,6 @@ def test_every_command_line_is_accepted(page: str, line: str) -> None:
 
 
 def test_every_command_stands_in_the_readme_or_a_page_that_it_names() -> None:
-
     # The demo's stands in the command that installs everything.
     assert {parse(line) for _, line in COMMAND_LINES} | {"demo"} == set(COMMANDS)
 

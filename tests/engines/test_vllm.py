@@ -95,7 +95,6 @@ def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
     write_config: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a CPU, vLLM keeps a packed copy of a head that is tied."""
-
     assert opened(write_config("tied-qwen2", engine="vllm")) is not InPlace
     assert float(re.search(r"is up to (\S+) nats", caplog.text)[1]) > 0.01
 

@@ -370,7 +370,6 @@ def test_a_licence_that_the_hub_does_not_know_is_refused_before_any_file(
 
 @pytest.mark.usefixtures("hub")
 def test_a_network_that_is_down_is_told(folder: Path) -> None:
-
     with pytest.raises(HubError, match=r"127\.0\.0\.1:9 cannot be used .*push again"):
         planned(folder, HfApi(endpoint="http://127.0.0.1:9", token=TOKEN))
 

@@ -44,7 +44,7 @@ def test_against_what_no_item_moves_it_is_the_error_of_the_value_itself() -> Non
     totals, weights = rng.normal(size=20), rng.uniform(1, 2, size=20)
     left_out = (totals.sum() - totals) / (weights.sum() - weights)
 
-    found = one_part(np.array([((left_out.mean() - left_out) * 19 / 20), np.zeros(20)]))
+    found = one_part(np.array([(left_out.mean() - left_out) * 19 / 20, np.zeros(20)]))
 
     assert found[0, 1] == pytest.approx(ratio_stderr([*totals], [*weights]))
 

@@ -91,7 +91,8 @@ const choosing = (() => {
     if (largest === 0) return weights.map(() => 0);
     // Divided by the largest first, as the sum of huge weights may overflow.
     const relative = weights.map((weight) => weight / largest);
-    return relative.map((weight) => weight / sum(relative));
+    const total = sum(relative);
+    return relative.map((weight) => weight / total);
   }
 
   function rangesOf(utilities) {
